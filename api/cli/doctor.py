@@ -1,0 +1,195 @@
+"""`cragline doctor`: what is set up, what is missing, and what that means."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+from redis import Redis
+from redis.exceptions import RedisError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from sqlalchemy import select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.cli.output import print_json
+from shared.db import database_url, make_engine
+from shared.errors import CraglineError
+from shared.migrate import current_revision, head_revision
+from shared.plan import embedding_name
+from shared.queue import QUEUES, make_app, redis_url
+from shared.settings import Settings, get_settings
+from shared.stack.secrets import secrets_path
+from shared.stack.state import running_stack
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: str  # ok | note | bad
+    what: str
+    says: str
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
+    """Look at every part. Exit code 1 when one that is needed does not work."""
+    findings = list(examine(get_settings()))
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        table = Table(show_header=False)
+        styles = {"ok": "green", "note": "yellow", "bad": "bold red"}
+        for finding in findings:
+            table.add_row(
+                Text(finding.level, style=styles[finding.level]), Text(finding.what), Text(finding.says)
+            )
+        Console().print(table)
+    if any(finding.level == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    yield Finding("ok", "python", sys.version.split()[0])
+    yield from _stack(settings)
+    yield from _database(settings)
+    yield from _queue(settings)
+    yield from _knowledge(settings)
+    yield from _models(settings)
+
+
+def _stack(settings: Settings) -> Iterator[Finding]:
+    yield Finding("ok", "home", str(settings.home))
+    state = running_stack(settings.home)
+    if state is not None:
+        parts = ", ".join(part.name for part in state.parts)
+        yield Finding(
+            "ok", "stack", f"running: {parts}. Flower's password is in {secrets_path(settings.home)}."
+        )
+    elif settings.database_url and settings.redis_url:
+        yield Finding("note", "stack", "none is running here; database and Redis are set by URL.")
+    else:
+        yield Finding("bad", "stack", "not running. `cragline up -d` starts it.")
+
+
+def _database(settings: Settings) -> Iterator[Finding]:
+    kind = "set by CRAGLINE_DATABASE_URL" if settings.database_url else "embedded"
+    try:
+        engine = make_engine(database_url(settings), pool_size=1)
+        try:
+            with engine.connect() as connection:
+                version = connection.scalar(text("SHOW server_version"))
+            found, head = current_revision(engine), head_revision()
+        finally:
+            engine.dispose()
+    except CraglineError as error:
+        yield Finding("bad", "database", str(error))
+        return
+    except SQLAlchemyError:
+        yield Finding(
+            "bad", "database", f"{kind}, but it does not answer. Nothing can be submitted or asked."
+        )
+        return
+    yield Finding("ok", "database", f"Postgres {version}, {kind}")
+    if found != head:
+        yield Finding("bad", "schema", f"at {found}, this version wants {head}: `cragline db upgrade`.")
+    else:
+        yield Finding("ok", "schema", str(found))
+
+
+def _queue(settings: Settings) -> Iterator[Finding]:
+    kind = "set by CRAGLINE_REDIS_URL" if settings.redis_url else "embedded"
+    try:
+        url = redis_url(settings)
+        with Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+            info = client.info()
+            policy = info.get("maxmemory_policy")
+            appending = client.config_get("appendonly").get("appendonly")
+    except CraglineError as error:
+        yield Finding("bad", "redis", str(error))
+        return
+    except (RedisError, OSError):
+        yield Finding("bad", "redis", f"{kind}, but it does not answer. Batches are kept, and wait.")
+        return
+    yield Finding("ok", "redis", f"{info.get('valkey_version') or info.get('redis_version')}, {kind}")
+    if policy != "noeviction":
+        yield Finding(
+            "note", "redis", f"maxmemory-policy is {policy}; set noeviction, or messages may be evicted."
+        )
+    if appending == "no":
+        yield Finding(
+            "note",
+            "redis",
+            "appendonly is off: after its restart, open work is published again, which takes a while.",
+        )
+    yield from _workers(settings)
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    try:
+        inspect = make_app(settings).control.inspect(timeout=2.0)
+        queues = {queue["name"] for served in (inspect.active_queues() or {}).values() for queue in served}
+    except (RedisError, OSError):
+        queues = set()
+    missing = [queue for queue in QUEUES if queue not in queues]
+    if not queues:
+        yield Finding("bad", "workers", "none answers. Batches are kept, and wait.")
+    elif missing:
+        yield Finding("bad", "workers", f"nobody serves the queue {', '.join(missing)}; runs stop there.")
+    else:
+        yield Finding("ok", "workers", "every queue is served")
+
+
+def _knowledge(settings: Settings) -> Iterator[Finding]:
+    store = f"Qdrant at {settings.qdrant_url}" if settings.qdrant_url else "local, in the home folder"
+    yield Finding("ok", "vector store", store)
+    try:
+        engine = make_engine(database_url(settings), pool_size=1)
+        try:
+            with engine.connect() as connection:
+                rows = connection.execute(_COLLECTIONS).all()
+        finally:
+            engine.dispose()
+    except (CraglineError, SQLAlchemyError):
+        return
+    if not rows:
+        yield Finding("note", "collections", "none yet: `cragline ingest PATH`.")
+    for name, model, dimension, documents in rows:
+        says = f"{name}: {documents} documents, {model} ({dimension} dimensions)"
+        fits = model == embedding_name(settings)
+        yield Finding(
+            "ok" if fits else "note",
+            "collection",
+            says if fits else f"{says}; not usable now, because {embedding_name(settings)} is in use.",
+        )
+
+
+_COLLECTIONS = select(
+    text("name"),
+    text("embedding_model"),
+    text("dimension"),
+    text("(SELECT count(*) FROM documents WHERE documents.collection = collections.name)"),
+).select_from(text("collections ORDER BY name"))
+
+
+def _models(settings: Settings) -> Iterator[Finding]:
+    if settings.provider == "local":
+        says = "local: quotes and cosines, no key needed; they cannot reason. Set OPENAI_API_KEY for a model that can."
+        yield Finding("note", "models", says)
+    else:
+        where = settings.openai_base_url or "OpenAI"
+        yield Finding(
+            "ok", "models", f"{settings.chat_model} at {where}; embeddings: {embedding_name(settings)}"
+        )
+        if not settings.openai_api_key and not settings.openai_base_url:
+            yield Finding(
+                "bad", "models", "openai is chosen, but OPENAI_API_KEY is not set; every run would fail."
+            )
+    if settings.web_search_on:
+        yield Finding("ok", "web search", "on (Tavily)")
+    else:
+        yield Finding(
+            "note",
+            "web search",
+            "off: no TAVILY_API_KEY. What the store does not hold is given up, and said.",
+        )

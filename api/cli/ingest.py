@@ -1,0 +1,179 @@
+"""`cragline ingest`: hand files to the workers, watch them, say how it went."""
+
+import json as jsonlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from sqlalchemy import Engine
+
+from shared import ingest as work
+from shared.db import get_engine
+from shared.errors import CraglineError
+from shared.queue import make_app
+from shared.settings import get_settings
+
+POLL_SECONDS = 0.5
+REPUBLISH_SECONDS = 10.0  # a message can be lost; one too many is harmless
+NOBODY_SECONDS = 20.0
+SHOWN = 20  # errors and notes shown one by one; --json has them all
+
+
+class NobodyThere(CraglineError):
+    """No worker takes the files."""
+
+
+def ingest(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files (.txt .md .html .pdf .jsonl) and folders of them.")
+    ],
+    collection: Annotated[
+        str | None,
+        typer.Option("--collection", "-c", help="Collection to fill. Default: CRAGLINE_COLLECTION."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Bring files into a collection. Again: unchanged passages are skipped, changed ones replaced."""
+    settings = get_settings()
+    engine = get_engine()
+    name = collection or settings.collection
+    made = work.create(engine, paths, name)
+    app = make_app(settings)
+
+    def publish(ids: list[int]) -> None:
+        _publish(app, ids)
+
+    console = Console(stderr=json)
+    publish(made.file_ids)
+    try:
+        with _bar(console, len(made.file_ids), off=json) as show:
+            ended = follow(engine, made.ingest_id, publish, show)
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped watching; the workers go on with {len(made.file_ids)} files (ingest {made.ingest_id})."
+        )
+        raise typer.Exit(130) from None
+    if json:
+        print(jsonlib.dumps(summary(made, name, ended), ensure_ascii=False))
+    else:
+        _tell(console, made, name, ended)
+    if ended.failed:
+        raise typer.Exit(1)
+
+
+def follow(
+    engine: Engine,
+    ingest_id: str,
+    publish: Callable[[list[int]], None],
+    show: Callable[[work.Progress], None],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> work.Progress:
+    """Wait until every file has ended; publish again what nobody took.
+
+    Raises NobodyThere when no file is taken for `NOBODY_SECONDS` and no worker is busy with other files.
+    """
+    published = moved = clock()
+    before: work.Progress | None = None
+    while True:
+        now = work.progress(engine, ingest_id)
+        show(now)
+        if now.ended:
+            return now
+        if now != before:
+            before, moved = now, clock()
+        if work.somebody_works(engine):
+            moved = clock()  # a big file takes its time, or those of others come first
+        if clock() - moved > NOBODY_SECONDS:
+            raise NobodyThere(
+                f"No worker took a file for {NOBODY_SECONDS:.0f} seconds. Is the stack up? `cragline up -d` "
+                f"starts it, `cragline doctor` looks. {now.pending + now.running} files stay in line (ingest "
+                f"{ingest_id}) and are taken when a worker comes; ingesting them again is harmless too."
+            )
+        if clock() - published > REPUBLISH_SECONDS:
+            publish(work.unclaimed(engine, ingest_id))
+            published = clock()
+        sleep(POLL_SECONDS)
+
+
+def summary(made: work.Ingest, collection: str, ended: work.Progress) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "ingest_id": made.ingest_id,
+        "collection": collection,
+        "files": ended.files,
+        "done": ended.done,
+        "failed": ended.failed,
+        "documents": ended.documents,
+        "chunks_added": ended.chunks_added,
+        "chunks_unchanged": ended.chunks_unchanged,
+        "chunks_removed": ended.chunks_removed,
+        "skipped": dict(made.skipped),
+        "errors": [{"path": path, "error": error} for path, error in ended.failures],
+        "notes": [{"path": path, "note": note} for path, note in ended.notes],
+    }
+
+
+def _publish(app: Any, ids: list[int]) -> None:
+    from kombu.exceptions import OperationalError
+    from redis.exceptions import RedisError
+
+    try:
+        work.wake(app, ids)
+    except (OperationalError, RedisError, OSError) as error:
+        raise CraglineError(
+            f"The queue cannot be reached ({type(error).__name__}). The files stay in line and are taken "
+            "when it is back and `cragline ingest` is called again; `cragline doctor` looks what is wrong."
+        ) from None
+
+
+@contextmanager
+def _bar(console: Console, files: int, off: bool) -> Iterator[Callable[[work.Progress], None]]:
+    """A progress bar on a terminal, nothing elsewhere: a log wants no animation."""
+    if off or not sys.stdout.isatty():
+        yield lambda now: None
+        return
+    columns = (
+        TextColumn("ingest"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files, {task.fields[chunks]} chunks"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("ingest", total=files, chunks=0)
+
+        def show(now: work.Progress) -> None:
+            bar.update(task, completed=now.done + now.failed, chunks=now.chunks_added + now.chunks_unchanged)
+
+        yield show
+
+
+def _tell(console: Console, made: work.Ingest, collection: str, ended: work.Progress) -> None:
+    lines = [
+        f"{ended.done} of {ended.files} files ingested into {collection!r}: {ended.documents} documents; "
+        f"chunks: {ended.chunks_added} added, {ended.chunks_unchanged} unchanged, "
+        f"{ended.chunks_removed} removed."
+    ]
+    if made.skipped:
+        left_out = ", ".join(f"{count} {reason}" for reason, count in made.skipped.most_common(8))
+        lines.append(f"Left out of the folders: {made.skipped.total()} files ({left_out}).")
+    # an error names its file itself
+    lines += _some("Not ingested", [error for _, error in ended.failures])
+    lines += _some("Noted", [f"{path}: {note}" for path, note in ended.notes])
+    for line in lines:
+        console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _some(title: str, entries: list[str]) -> list[str]:
+    if not entries:
+        return []
+    more = [f"  ... and {len(entries) - SHOWN} more (--json has all)"] if len(entries) > SHOWN else []
+    return [f"{title}:", *(f"  {entry}" for entry in entries[:SHOWN]), *more]

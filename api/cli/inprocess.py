@@ -1,0 +1,103 @@
+"""`cragline ask` and `cragline graph`: the graphs themselves, without queue or database.
+
+The front door imports no worker code, so both run `workers.inprocess` as a process and read its lines.
+"""
+
+import json as jsonlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from api.cli.output import cell, print_json
+from shared.errors import CraglineError, UsageError
+from shared.plan import make_plan, params_type, parse_sets
+from shared.settings import get_settings
+
+
+def graph(pipeline: Annotated[str, typer.Argument(help="crag or rag.")]) -> None:
+    """Draw a pipeline as Mermaid text, from the compiled graph."""
+    params_type(pipeline)
+    done = subprocess.run([*_WORKER, "graph", pipeline], check=False)
+    if done.returncode:
+        raise CraglineError("The graph could not be drawn; the lines above say why.")
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="One question.")],
+    pipeline: Annotated[str, typer.Option(help="crag or rag.")] = "crag",
+    collection: Annotated[
+        str | None, typer.Option("--collection", "-c", help="Collection to answer from.")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of the pipeline.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the final state as one JSON object.")] = False,
+) -> None:
+    """Answer one question in this process, node by node. Nothing of it is kept in the history."""
+    if not question.strip():
+        raise UsageError("The question is empty.")
+    sets = set_ or []
+    make_plan(
+        get_settings(), pipeline, dict(parse_sets(sets)), collection
+    )  # wrong words are said before work
+    words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in sets)]
+    if collection:
+        words.append(f"--collection={collection}")
+    console = Console()
+    for event in _events([*words, "--", question]):
+        if "error" in event:
+            error = CraglineError(event["error"])
+            error.exit_code = event["exit_code"]
+            raise error
+        if "final" in event:
+            if json:
+                print_json(event["final"] | {"usage": event["usage"]})
+            else:
+                _print_answer(console, event["final"])
+        elif not json:
+            console.print(Text(f"{event['node']}: ", style="bold") + cell(_gist(event["update"]), 100))
+
+
+_WORKER = [sys.executable, "-m", "workers.inprocess"]
+
+
+def _events(words: list[str]) -> Iterator[dict[str, Any]]:
+    with subprocess.Popen([*_WORKER, *words], stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        assert process.stdout is not None
+        said_end = False
+        for line in process.stdout:
+            event = jsonlib.loads(line)
+            said_end = said_end or "final" in event or "error" in event
+            yield event
+    if not said_end:
+        raise CraglineError("The question could not be answered; the lines above say why.")
+
+
+def _gist(update: dict[str, Any]) -> str:
+    parts = []
+    for key, value in update.items():
+        if key == "grades":
+            parts += [f"{grade['label']} {grade['score'] or ''} {grade['source']}" for grade in value]
+        elif key == "decision":
+            parts.append(f"{value['action']} ({value['why']})")
+        elif isinstance(value, list):
+            parts.append(f"{len(value)} {key}")
+        else:
+            parts.append(f"{key} = {value}")
+    return "; ".join(parts)
+
+
+def _print_answer(console: Console, state: dict[str, Any]) -> None:
+    console.print()
+    if state.get("disposition") != "answered":
+        console.print(cell(f"No answer: {state.get('reason', 'no reason was given')}", None))
+        return
+    console.print(Text(state["answer"]))
+    for number, source in enumerate(state["sources"], 1):
+        page = f" (page {source['page']})" if source["page"] else ""
+        console.print(
+            cell(f"{number}. {source['title'] or source['source']}{page}  {source['source']}", None)
+        )

@@ -1,0 +1,90 @@
+"""How commands speak: tables for people, JSON for scripts. Text from files is escaped on its way out."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shared.clean import clean_text, one_line
+
+CELL = 60  # characters of a text shown in a table
+
+
+def console() -> Console:
+    return Console(soft_wrap=False)
+
+
+def plain(value: Any) -> Any:
+    """`value` as a JSON value: times in ISO 8601, numbers as numbers."""
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    return str(value)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(clean_text(json.dumps(plain(value), ensure_ascii=False)) + "\n")
+
+
+def cell(value: Any, width: int | None = CELL) -> Text:
+    """A value for a table: one line, never read as markup, control characters taken out."""
+    if value is None:
+        return Text("")
+    if isinstance(value, datetime):
+        shown = value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    elif isinstance(value, (dict, list)):
+        shown = (
+            ", ".join(map(str, value)) if _is_flat(value) else json.dumps(plain(value), ensure_ascii=False)
+        )
+    elif isinstance(value, float):
+        shown = f"{value:.3f}"
+    else:
+        shown = str(value)
+    printable = "".join(c if c.isprintable() else " " for c in clean_text(shown))
+    return Text(one_line(printable, width))
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str | None = None,
+    width: int | None = CELL,
+) -> Table:
+    made = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        made.add_column(Text(column), overflow="fold")
+    for row in rows:
+        made.add_row(*(cell(value, width) for value in row))
+    return made
+
+
+def duration(seconds: float | None) -> str:
+    """`2 h 05 min`, `3 min 10 s`, `45 s`."""
+    if seconds is None:
+        return "?"
+    whole = int(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole >= 60:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole} s"

@@ -1,0 +1,103 @@
+"""`cragline run show`: the whole story of one answer."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from api.cli.output import cell, console, print_json, table
+from shared import history
+from shared.db import get_engine
+
+app = typer.Typer(help="Single runs.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Single runs."""
+
+
+@app.command()
+def show(
+    run: Annotated[
+        int, typer.Argument(metavar="RUN", help="The run's number, as results and Flower name it.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """The timeline of a run: every node, branch and attempt, how long, from where to where, and the grades."""
+    engine = get_engine()
+    details = history.run_details(engine, run)
+    steps = history.timeline(engine, run)
+    still_open = history.open_claims(engine, run)
+    if json:
+        print_json(details | {"timeline": steps, "open": still_open})
+        return
+    out = console()
+    _print_head(out, details)
+    out.print(table(_COLUMNS, [_line(step) for step in steps], width=None))
+    for claim in still_open:
+        out.print(
+            f"open: step {claim['step']} branch {claim['branch']} {claim['node']} is {claim['status']}",
+            markup=False,
+            highlight=False,
+        )
+
+
+_COLUMNS = ("step", "branch", "try", "node", "status", "ms", "from", "to", "what")
+
+
+def _print_head(out: Console, details: dict[str, Any]) -> None:
+    shown = {
+        "question": details["question"],
+        "batch": f"{details['batch_id']} ({details['batch']}), pipeline {details['pipeline']}",
+        "rows": details["rows"],
+        "status": details["status"],
+        "answer": details["answer"],
+        "reason": details["reason"],
+        "error": details["error"],
+        "sources": [_source(source) for source in details["sources"] or []],
+        "notes": details["notes"],
+    }
+    rows = [(key, value) for key, value in shown.items() if value not in (None, [], "")]
+    out.print(table(("", f"run {details['run_id']}"), rows, width=None))
+
+
+def _source(source: dict[str, Any]) -> str:
+    page = f" (page {source['page']})" if source.get("page") else ""
+    return f"{source['title'] or source['source']}{page}"
+
+
+def _line(step: dict[str, Any]) -> list[Any]:
+    return [
+        step["step"],
+        step["branch"],
+        step["attempt"],
+        step["node"],
+        step["status"],
+        f"{step['duration_ms']:.0f}",
+        step["came_from"],
+        step["goes_to"],
+        _what(step),
+    ]
+
+
+def _what(step: dict[str, Any]) -> str:
+    """The one thing of a step that a reader wants to see."""
+    if step["error"]:
+        return str(step["error"])
+    if step["grade"]:
+        score = "" if step["grade_score"] is None else f" {step['grade_score']:.2f}"
+        return f"{step['grade']}{score}: {cell(step['graded_source'], 50).plain}"
+    update = step["state_update"] or {}
+    if "decision" in update:
+        return f"{update['decision']['action']}: {update['decision']['why']}"
+    if "web_documents" in update:
+        return f"{update['web_status']}: {len(update['web_documents'])} web results"
+    if "documents" in update:
+        return f"{len(update['documents'])} documents"
+    if "query" in update:
+        return f"query: {cell(update['query'], 50).plain}"
+    if "strips" in update:
+        kept = sum(strip["kept"] for strip in update["strips"])
+        return f"{kept} of {len(update['strips'])} strips kept"
+    return str(update.get("disposition", ""))

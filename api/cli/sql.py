@@ -1,0 +1,47 @@
+"""`cragline sql`: ask the history anything, read-only."""
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.output import console, plain, print_json, table
+from shared import history
+from shared.db import get_engine
+from shared.errors import UsageError
+
+
+def sql(
+    statement: Annotated[
+        str | None, typer.Argument(help="One query. `-` reads it from standard input.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the query from a file.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
+) -> None:
+    """Run one read-only query over tables and views (docs/history.md lists them)."""
+    if as_csv and json:
+        raise UsageError("--csv or --json, not both.")
+    result = history.query(get_engine(), _statement(statement, file))
+    if json:
+        print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
+    elif as_csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(result.columns)
+        writer.writerows([plain(value) for value in row] for row in result.rows)
+    else:
+        console().print(table(result.columns, result.rows, width=200))
+        console().print(f"{len(result.rows)} rows" if len(result.rows) != 1 else "1 row")
+
+
+def _statement(statement: str | None, file: Path | None) -> str:
+    if (statement is None) == (file is None):
+        raise UsageError("Give one query, or --file.")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file}: cannot be read ({error.__class__.__name__}).") from None
+    return sys.stdin.read() if statement == "-" else str(statement)

@@ -1,0 +1,111 @@
+"""`cragline submit`: a file of questions becomes a batch."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from api.cli import watch
+from api.cli.output import print_json
+from api.intake import InputRow, QuestionFile, open_questions
+from shared import batches, history
+from shared.db import get_engine
+from shared.errors import CraglineError
+from shared.plan import Plan, make_plan, parse_sets
+from shared.queue import make_app, wake_dispatcher
+from shared.settings import get_settings
+
+log = structlog.get_logger()
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(help="Questions: .csv, .tsv, .jsonl or .txt.")],
+    pipeline: Annotated[str, typer.Option(help="How they are answered: crag or rag.")] = "crag",
+    column: Annotated[
+        str | None,
+        typer.Option(help="The column that holds the questions (name or number). Left out: guessed."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="A name for the batch. Left out: the file's.")] = None,
+    collection: Annotated[
+        str | None, typer.Option("--collection", "-c", help="Collection to answer from.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of the pipeline, e.g. k=6 or rule=ratio:0.5.")
+    ] = None,
+    watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Submit a file of questions. It is taken whole or not at all."""
+    settings, console = get_settings(), Console(stderr=json)
+    plan = make_plan(settings, pipeline, dict(parse_sets(set_ or [])), collection)
+    questions = open_questions(file, column)
+    engine = get_engine()
+    batches.check_collection(engine, plan)
+    if not json:
+        _say_preflight(console, questions, plan)
+    submitted = batches.submit(
+        engine, plan, name or file.name, asdict(questions.report), _counted(questions, console, quiet=json)
+    )
+    try:
+        wake_dispatcher(make_app(settings))
+    except (KombuError, RedisError, OSError, CraglineError):
+        # The rows are safe; the dispatcher's next tick finds them.
+        console.print("The queue does not answer; the batch starts when it is back.", style="yellow")
+    if not json:
+        _say_submitted(console, submitted)
+    if watch_:
+        watch.until_ended(engine, submitted.batch_id, console, quiet=json)
+    if json:
+        row = history.progress(engine, submitted.batch_id)
+        print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
+    elif not watch_:
+        console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
+
+
+def _say_preflight(console: Console, questions: QuestionFile, plan: Plan) -> None:
+    report = questions.report
+    lines = [
+        f"{report.file}: {report.format}, {report.encoding}, questions in column {report.question_column!r}."
+    ]
+    lines += report.notes
+    models = ", ".join(sorted(set(plan.models.values())))
+    lines.append(
+        f"Pipeline {plan.pipeline}, collection {plan.collection!r}, models: {plan.provider} ({models})."
+    )
+    if plan.params.get("web_search") == "off":
+        lines.append("Web search is off.")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _counted(questions: QuestionFile, console: Console, quiet: bool) -> Iterator[InputRow]:
+    """The rows, with a counter on a terminal."""
+    if quiet or not console.is_terminal:
+        yield from questions.rows()
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,} rows read"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("rows", total=None)
+        for row in questions.rows():
+            progress.advance(task)
+            yield row
+
+
+def _say_submitted(console: Console, submitted: batches.Submitted) -> None:
+    odd: list[Any] = []
+    if submitted.empty_rows:
+        odd.append(f"{submitted.empty_rows} empty (not run, kept in the results)")
+    if submitted.duplicate_rows:
+        odd.append(f"{submitted.duplicate_rows} repeated (run once, answered for each)")
+    extra = f", {', '.join(odd)}" if odd else ""
+    console.print(
+        f"Batch {submitted.batch_id}: {submitted.rows} rows, {submitted.runs} questions{extra}.",
+        highlight=False,
+    )

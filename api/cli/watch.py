@@ -1,0 +1,109 @@
+"""Watching a batch until it has ended: a live bar on a terminal, a line now and then elsewhere."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from sqlalchemy import Engine
+
+from api.cli.output import duration
+from shared import history
+
+POLL_SECONDS = 0.5
+LINE_SECONDS = 5.0  # between two lines where there is no terminal
+SILENT_SECONDS = 60.0  # without any change: say what may be wrong
+
+
+def as_json(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `batch_progress` for scripts; `open` is what has not ended."""
+    return row | {"open": row["pending"] + row["running"]}
+
+
+def ended_count(row: dict[str, Any]) -> int:
+    return int(row["submitted"] - row["pending"] - row["running"])
+
+
+def describe(row: dict[str, Any]) -> str:
+    counts = [
+        f"{row[name]} {name.replace('_', ' ')}"
+        for name in ("answered", "gave_up", "failed", "cancelled")
+        if row[name]
+    ]
+    parts = [", ".join(counts) or "none ended yet"]
+    if row["rate_per_minute"] is not None:
+        parts.append(f"{float(row['rate_per_minute']):.0f}/min")
+    if row["eta_seconds"] is not None:
+        parts.append(f"eta {duration(float(row['eta_seconds']))}")
+    if row["cost_usd"]:
+        parts.append(f"${float(row['cost_usd']):.4f}")
+    return "; ".join(parts)
+
+
+def until_ended(engine: Engine, batch_id: int, console: Console, *, quiet: bool) -> dict[str, Any]:
+    """Returns the batch's last row of `batch_progress`. Raises NotFound."""
+    row = history.progress(engine, batch_id)
+    if quiet:
+        while not history.has_ended(row):
+            time.sleep(POLL_SECONDS)
+            row = history.progress(engine, batch_id)
+    elif console.is_terminal:
+        row = _with_bar(engine, batch_id, console, row)
+    else:
+        row = _with_lines(engine, batch_id, console, row)
+    if not quiet:
+        console.print(f"Batch {batch_id} has ended: {describe(row)}.", highlight=False)
+    return row
+
+
+def _with_bar(engine: Engine, batch_id: int, console: Console, row: dict[str, Any]) -> dict[str, Any]:
+    columns = (
+        TextColumn("batch {task.fields[batch]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    silence = _Silence(console)
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("batch", total=row["submitted"], batch=batch_id, what="")
+        while True:
+            progress.update(task, completed=ended_count(row), what=describe(row))
+            if history.has_ended(row):
+                return row
+            silence.check(row)
+            time.sleep(POLL_SECONDS)
+            row = history.progress(engine, batch_id)
+
+
+def _with_lines(engine: Engine, batch_id: int, console: Console, row: dict[str, Any]) -> dict[str, Any]:
+    said = float("-inf")
+    silence = _Silence(console)
+    while not history.has_ended(row):
+        if time.monotonic() - said >= LINE_SECONDS:
+            said = time.monotonic()
+            console.print(f"{ended_count(row)} of {row['submitted']}: {describe(row)}", highlight=False)
+        silence.check(row)
+        time.sleep(POLL_SECONDS)
+        row = history.progress(engine, batch_id)
+    return row
+
+
+class _Silence:
+    """Says once what may be wrong when nothing moves for a while."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = -1
+        self._since = time.monotonic()
+        self._said = False
+
+    def check(self, row: dict[str, Any]) -> None:
+        if ended_count(row) != self._last:
+            self._last, self._since = ended_count(row), time.monotonic()
+        elif not self._said and time.monotonic() - self._since > SILENT_SECONDS:
+            self._said = True
+            self._console.print(
+                f"Nothing has ended for {SILENT_SECONDS:.0f} seconds. Do workers and beat run? See `cragline doctor`.",
+                style="yellow",
+            )

@@ -1,0 +1,119 @@
+"""JSON Lines: an object with a question field on each line, or a plain JSON string."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from api.intake.encoding import Encoding
+from api.intake.lines import Lines, as_question, open_lines
+from api.intake.model import InputRow
+from shared.clean import clean_json
+from shared.errors import IntakeError
+
+# Escapes whose characters Postgres refuses; a pair of surrogates is fine, so the value decides.
+_SUSPECT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+
+
+class _Decoder:
+    """Parses lines; JSON has no NaN and no infinity, and neither has Postgres, so they become null."""
+
+    def __init__(self) -> None:
+        self._lossy = False
+        self._decoder = json.JSONDecoder(parse_constant=self._null, parse_float=self._float)
+
+    def _null(self, _: str) -> None:
+        self._lossy = True
+
+    def _float(self, text: str) -> float | None:
+        value = float(text)
+        if math.isinf(value):
+            self._lossy = True
+            return None
+        return value
+
+    def decode(self, text: str) -> tuple[Any, list[str]]:
+        """The clean value of `text`, and notes on what was changed."""
+        self._lossy = False
+        value: Any = self._decoder.decode(text)
+        notes = ["NaN or infinity replaced by null"] if self._lossy else []
+        if _SUSPECT.search(text) and (clean := clean_json(value)) != value:
+            notes.append("NUL or lone surrogate replaced")
+            value = clean
+        return value, notes
+
+
+def _values(lines: Lines, path: Path) -> Iterator[tuple[int, Any, list[str]]]:
+    """(line, value, notes) of every line that is not blank."""
+    decoder = _Decoder()
+    for line in lines:
+        _, notes = lines.take()
+        if not line.strip():
+            continue
+        place = f"{path}: line {lines.number}"
+        try:
+            value, more = decoder.decode(line)
+        except json.JSONDecodeError as error:
+            hint = " One object a line is needed, not one over several lines." if lines.number == 1 else ""
+            raise IntakeError(
+                f"{place}: not JSON ({error.msg} at character {error.colno}). Mend or remove this line.{hint}"
+            ) from None
+        except (ValueError, RecursionError):
+            raise IntakeError(
+                f"{place}: JSON nested too deeply, or a number of too many digits. Mend or remove this line."
+            ) from None
+        if isinstance(value, list):
+            raise IntakeError(
+                f'{place}: a JSON list. Write one object a line, such as {{"question": "..."}}.'
+            )
+        yield lines.number, value, notes + more
+
+
+def first_value(path: Path, encoding: Encoding) -> dict[str, Any] | str:
+    """The first object or string. Raises IntakeError when there is none."""
+    with open_lines(path, encoding, universal=True) as lines:
+        for line, value, _ in _values(lines, path):
+            if isinstance(value, str) or (isinstance(value, dict) and value):
+                return value
+            raise IntakeError(f"{path}: line {line}: neither an object with fields nor a string.")
+    raise IntakeError(f"{path}: the file holds nothing but blank lines. It needs at least one question.")
+
+
+def jsonl_rows(path: Path, encoding: Encoding, field: str | None) -> Iterator[InputRow]:
+    """A row for each line that is not blank. `field` None: the lines are strings."""
+    with open_lines(path, encoding, universal=True) as lines:
+        for number, (line, value, notes) in enumerate(_values(lines, path), start=1):
+            place = f"{path}: row {number} (line {line})"
+            if field is None:
+                if not isinstance(value, str):
+                    raise IntakeError(
+                        f"{place}: not a string, as the lines before it are. Mend or remove this line."
+                    )
+                yield InputRow(number, as_question(value), [value], notes)
+                continue
+            if not isinstance(value, dict):
+                raise IntakeError(
+                    f"{place}: not an object, as the lines before it are. Mend or remove this line."
+                )
+            yield InputRow(number, _question(value, field, place, notes), value, notes)
+
+
+def _question(value: dict[str, Any], field: str, place: str, notes: list[str]) -> str | None:
+    """The question of one object; adds to `notes`."""
+    if field not in value:
+        notes.append(f'no field "{field}"')
+        return None
+    question = value[field]
+    if question is None:
+        return None
+    if isinstance(question, str):
+        return as_question(question)
+    if isinstance(question, (int, float)) and not isinstance(question, bool):
+        notes.append("the question is a number")
+        return str(question)
+    kind = {list: "a list", dict: "an object", bool: "true or false"}[type(question)]
+    raise IntakeError(
+        f'{place}: "{field}" is {kind}, not text. Mend this line, or name another field with --column.'
+    )

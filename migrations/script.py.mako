@@ -1,0 +1,21 @@
+"""${message}
+
+Why: say what this change is for, and what it does to a table that already holds millions of rows.
+"""
+
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("SET LOCAL lock_timeout = '5s'")
+    ${upgrades if upgrades else "pass"}
+
+
+def downgrade() -> None:
+    op.execute("SET LOCAL lock_timeout = '5s'")
+    ${downgrades if downgrades else "pass"}

@@ -1,0 +1,169 @@
+"""Submitting a batch: rows are COPYed, so that memory does not grow with the file, in one transaction, so
+that a file is taken whole or not at all."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import Cursor
+from psycopg.types.json import Jsonb
+from sqlalchemy import Engine, func, select, text
+from sqlalchemy.exc import OperationalError
+
+from shared.clean import clean_json, clean_text, question_key
+from shared.db import transaction
+from shared.errors import CraglineError, DimensionMismatch, IntakeError, NotFound
+from shared.plan import Plan
+from shared.tables import Collection, IngestedDocument
+
+
+class Row(Protocol):
+    """One row of a file of questions, as `api.intake` reads it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def question(self) -> str | None: ...
+    @property
+    def original(self) -> Any: ...
+    @property
+    def notes(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Submitted:
+    batch_id: int
+    rows: int
+    runs: int
+    empty_rows: int
+    duplicate_rows: int
+
+
+def check_collection(engine: Engine, plan: Plan) -> int:
+    """The number of documents in the plan's collection.
+
+    Raises NotFound for a collection that is absent or empty, DimensionMismatch for one that was embedded
+    by another model than the plan's: its answers would be noise.
+    """
+    name = plan.collection
+    remedy = f"Fill it with `cragline ingest PATH --collection {name}`."
+    with transaction(engine) as session:
+        collection = session.get(Collection, name)
+        if collection is None:
+            known = ", ".join(session.scalars(select(Collection.name).order_by(Collection.name)))
+            there = f"There are: {known}." if known else "There is none yet."
+            raise NotFound(f"There is no collection {name!r}. {there} {remedy}")
+        if collection.embedding_model != plan.embedding_model:
+            raise DimensionMismatch(
+                f"Collection {name!r} was embedded by {collection.embedding_model} ({collection.dimension} "
+                f"dimensions), but {plan.embedding_model} is in use. Set CRAGLINE_EMBEDDINGS (and "
+                "CRAGLINE_EMBEDDING_MODEL) to the former, or ingest into another collection."
+            )
+        count = session.scalar(select(func.count()).where(IngestedDocument.collection == name)) or 0
+    if not count:
+        raise NotFound(f"Collection {name!r} is empty. {remedy}")
+    return count
+
+
+_STAGING = """
+CREATE TEMPORARY TABLE staging (
+    row_number int, question text, key uuid, original json, notes text[]) ON COMMIT DROP
+"""
+_RUNS = """
+INSERT INTO runs (batch_id, first_row, question)
+SELECT %(batch)s, row_number, question
+  FROM (SELECT DISTINCT ON (key) row_number, question FROM staging WHERE key IS NOT NULL
+         ORDER BY key, row_number) AS first
+ ORDER BY row_number
+"""
+_ROWS = """
+INSERT INTO batch_rows (batch_id, row_number, run_id, original, notes)
+SELECT %(batch)s, numbered.row_number, runs.id, numbered.original, numbered.notes
+  FROM (SELECT *, CASE WHEN key IS NOT NULL THEN min(row_number) OVER (PARTITION BY key) END AS first_row
+          FROM staging) AS numbered
+  LEFT JOIN runs ON runs.batch_id = %(batch)s AND runs.first_row = numbered.first_row
+"""
+
+
+def submit(engine: Engine, plan: Plan, name: str, source: dict[str, Any], rows: Iterable[Row]) -> Submitted:
+    """Store a batch with all its rows; returns its id and counts.
+
+    `source` says how the file was understood (JSON value). What `rows` raises passes through, and then
+    nothing is stored. Raises IntakeError when no row has a question.
+    """
+    month = _ensure_partition(engine)
+    with engine.connect() as connection:
+        driver: psycopg.Connection[Any] | None = (
+            connection.connection.driver_connection
+        )  # COPY is the driver's
+        assert driver is not None
+        with driver.transaction(), driver.cursor() as cursor:
+            return _submit(cursor, plan, name, source, rows, month)
+
+
+def _submit(
+    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], rows: Iterable[Row], month: date
+) -> Submitted:
+    cursor.execute(
+        "INSERT INTO batches (name, pipeline, collection, plan, source, row_count, run_count, month)"
+        " VALUES (%s, %s, %s, %s, %s, 0, 0, %s) RETURNING id",
+        (
+            clean_text(name),
+            plan.pipeline,
+            plan.collection,
+            Jsonb(plan.model_dump()),
+            Jsonb(clean_json(source)),
+            month,
+        ),
+    )
+    found = cursor.fetchone()
+    assert found is not None
+    batch_id = int(found[0])
+    cursor.execute(_STAGING)
+    total = empty = 0
+    with cursor.copy("COPY staging (row_number, question, key, original, notes) FROM STDIN") as copy:
+        for record in _records(rows):
+            total += 1
+            empty += record[1] is None
+            copy.write_row(record)
+    if total == empty:
+        raise IntakeError(f"None of the {total} rows has a question." if total else "There is no row in it.")
+    cursor.execute(_RUNS, {"batch": batch_id})
+    runs = cursor.rowcount
+    cursor.execute(_ROWS, {"batch": batch_id})
+    cursor.execute("UPDATE batches SET row_count = %s, run_count = %s WHERE id = %s", (total, runs, batch_id))
+    return Submitted(batch_id, total, runs, empty, total - empty - runs)
+
+
+def _records(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
+    for row in rows:
+        question = row.question
+        key = None
+        if question is not None:
+            key = blake2b(question_key(question).encode(), digest_size=16).hexdigest()
+        yield row.number, question, key, json.dumps(row.original, ensure_ascii=False), row.notes
+
+
+def _ensure_partition(engine: Engine) -> date:
+    """Make sure of this month's partition of `transitions`, in a transaction of its own, because making
+    one locks the parent for as long as the transaction lasts. Returns the month's first day (UTC)."""
+    try:
+        with transaction(engine) as session:
+            month = session.scalar(text("SELECT date_trunc('month', now() AT TIME ZONE 'UTC')::date"))
+            session.execute(text("SELECT ensure_transitions_partition(:month)"), {"month": month})
+    except OperationalError as error:
+        raise database_down(error) from None
+    assert isinstance(month, date)
+    return month
+
+
+def database_down(_error: OperationalError) -> CraglineError:
+    """The driver's own words may hold the address with its user; say what helps instead."""
+    return CraglineError(
+        "The database does not answer, so nothing was submitted. See `cragline doctor`; with the embedded "
+        "stack, `cragline up -d` starts it."
+    )

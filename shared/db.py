@@ -1,0 +1,60 @@
+"""One engine a process, one session helper that commits; business code never does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.orm import Session
+
+from shared.errors import CraglineError
+from shared.settings import Settings, get_settings
+
+
+def sqlalchemy_url(url: str) -> URL:
+    """A `postgresql://` URL as psql takes it, for SQLAlchemy on psycopg 3."""
+    try:
+        parsed = make_url(url)
+    except Exception:  # noqa: BLE001 - whatever the parser says could quote the password
+        raise CraglineError(
+            "The database URL cannot be read; it should look like postgresql://user:password@host:5432/name."
+        ) from None
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise CraglineError(
+            f"The database must be Postgres (postgresql://...), not {parsed.get_backend_name()}://."
+        )
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def database_url(settings: Settings) -> str:
+    """The database in use: the one that is set, or the running embedded one."""
+    from shared.stack.state import part_url  # the stack itself uses this module for its migrations
+
+    if settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    return part_url(settings, "postgres")
+
+
+def make_engine(url: str, *, pool_size: int = 5) -> Engine:
+    return create_engine(
+        sqlalchemy_url(url),
+        pool_size=pool_size,
+        max_overflow=pool_size + 2,
+        pool_pre_ping=True,  # a restarted Postgres must not fail the first query of each pooled connection
+        connect_args={"connect_timeout": 10, "application_name": "cragline"},
+    )
+
+
+@lru_cache(maxsize=1)
+def get_engine() -> Engine:
+    """The process's engine. Only after a fork or in tests is `get_engine.cache_clear()` of use."""
+    settings = get_settings()
+    return make_engine(database_url(settings), pool_size=settings.worker_threads)
+
+
+@contextmanager
+def transaction(engine: Engine | None = None) -> Iterator[Session]:
+    """A session whose work is committed at the end of the block, or rolled back by an exception."""
+    with Session(engine or get_engine(), expire_on_commit=False) as session, session.begin():
+        yield session

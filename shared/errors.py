@@ -1,0 +1,58 @@
+"""The errors that Cragline raises on purpose.
+
+Two families: errors shown to a person (`CraglineError` and below, with an exit code), and errors of a
+node's outside call (`CallError` and below), whose class alone decides whether the runner tries again.
+"""
+
+
+class CraglineError(Exception):
+    """Something a person can act on: the message says what was wrong and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(CraglineError):
+    """The command's words were wrong."""
+
+    exit_code = 2
+
+
+class NotFound(CraglineError):
+    """The named batch, run, collection or file does not exist."""
+
+
+class IntakeError(CraglineError):
+    """A file of questions could not be taken; names the file, the row and the remedy."""
+
+
+class StackError(CraglineError):
+    """The embedded servers or workers could not be started, stopped or found."""
+
+
+class DimensionMismatch(CraglineError):
+    """A collection was filled with another embedding model than the one in use."""
+
+
+class CallError(Exception):
+    """An outside call (model, web, store) failed. `code` is a short stable word for the history.
+
+    `where` names the provider; the message holds no key and no question text.
+    """
+
+    transient = False
+
+    def __init__(self, message: str, *, code: str, where: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.where = where
+        self.retry_after = retry_after
+
+
+class TransientError(CallError):
+    """Worth another try: rate limit, timeout, connection cut, server error, unusable output."""
+
+    transient = True
+
+
+class PermanentError(CallError):
+    """Another try cannot help: wrong key, quota gone, policy refusal, bad request."""

@@ -1,0 +1,162 @@
+"""Reading what happened: progress, results, timelines, and any SQL a person asks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, Row, text
+
+from shared.db import transaction
+from shared.errors import CraglineError, NotFound
+
+COUNTS = ("submitted", "pending", "running", "answered", "gave_up", "failed", "cancelled")
+
+
+def _rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:
+    with transaction(engine) as session:
+        return [dict(row._mapping) for row in session.execute(text(query), values)]
+
+
+def list_batches(engine: Engine, limit: int = 50) -> list[dict[str, Any]]:
+    """The newest batches, newest first, each as a row of `batch_progress`."""
+    return _rows(engine, "SELECT * FROM batch_progress ORDER BY batch_id DESC LIMIT :limit", limit=limit)
+
+
+def progress(engine: Engine, batch_id: int) -> dict[str, Any]:
+    """The batch's row of `batch_progress`. Raises NotFound."""
+    found = _rows(engine, "SELECT * FROM batch_progress WHERE batch_id = :id", id=batch_id)
+    if not found:
+        raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
+    return found[0]
+
+
+def has_ended(row: dict[str, Any]) -> bool:
+    """Whether a row of `batch_progress` has nothing open any more."""
+    return not row["pending"] and not row["running"]
+
+
+def batch_details(engine: Engine, batch_id: int) -> dict[str, Any]:
+    """Plan and source of a batch. Raises NotFound."""
+    found = _rows(engine, "SELECT plan, source FROM batches WHERE id = :id", id=batch_id)
+    if not found:
+        raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
+    return found[0]
+
+
+_RESULTS = """
+SELECT batch_rows.row_number, batch_rows.original, batch_rows.notes AS row_notes, runs.id AS run_id,
+       runs.status, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used
+  FROM batch_rows
+  LEFT JOIN runs ON runs.id = batch_rows.run_id
+ WHERE batch_rows.batch_id = :id
+ ORDER BY batch_rows.row_number
+"""
+
+
+def results(engine: Engine, batch_id: int) -> Iterator[Row[Any]]:
+    """Every row of the submitted file in input order, with what its run came to. Streamed."""
+    with engine.connect().execution_options(stream_results=True, max_row_buffer=1000) as connection:
+        yield from connection.execute(text(_RESULTS), {"id": batch_id})
+
+
+def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
+    """A run with the rows it answers. Raises NotFound."""
+    found = _rows(
+        engine,
+        """
+        SELECT runs.id AS run_id, runs.batch_id, batches.name AS batch, batches.pipeline, runs.question,
+               runs.status, runs.step, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used,
+               runs.notes, runs.admitted_at, runs.ended_at,
+               ARRAY(SELECT row_number FROM batch_rows WHERE batch_rows.run_id = runs.id
+                      ORDER BY row_number) AS rows
+          FROM runs JOIN batches ON batches.id = runs.batch_id
+         WHERE runs.id = :id
+        """,
+        id=run_id,
+    )
+    if not found:
+        raise NotFound(f"There is no run {run_id}. The results of a batch name the run of each row.")
+    return found[0]
+
+
+def timeline(engine: Engine, run_id: int) -> list[dict[str, Any]]:
+    """Every attempt of every node of a run, in order, and then what is still open of it."""
+    return _rows(
+        engine,
+        "SELECT * FROM run_timeline WHERE run_id = :id ORDER BY step, branch, attempt",
+        id=run_id,
+    )
+
+
+def open_claims(engine: Engine, run_id: int) -> list[dict[str, Any]]:
+    """What a run is waiting for at this moment."""
+    return _rows(
+        engine,
+        "SELECT step, branch, node, status, attempt, worker, started_at, not_before FROM claims"
+        " WHERE run_id = :id ORDER BY step, branch",
+        id=run_id,
+    )
+
+
+@dataclass(frozen=True)
+class Table:
+    """The result of a query: column names, and the rows as tuples."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def query(engine: Engine, sql: str, *, limit: int | None = None) -> Table:
+    """Run one read-only statement. Raises CraglineError with Postgres's own words.
+
+    The transaction is read-only, the statement runs as a role that can only read (where this login may
+    take it), and the extended protocol refuses a second statement that could end the transaction.
+    """
+    with engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        try:
+            with raw.transaction(force_rollback=True), raw.cursor() as cursor:
+                cursor.execute("SET TRANSACTION READ ONLY")
+                cursor.execute("SELECT pg_has_role(current_user, 'pg_read_all_data', 'USAGE')")
+                if cursor.fetchone()[0]:
+                    cursor.execute("SET LOCAL ROLE pg_read_all_data")
+                cursor.execute(sql.strip().rstrip(";"), prepare=True)
+                if cursor.description is None:
+                    raise CraglineError("That statement returns no rows; only queries can be asked here.")
+                columns = [column.name for column in cursor.description]
+                return Table(columns, cursor.fetchall() if limit is None else cursor.fetchmany(limit))
+        except psycopg.Error as error:
+            raise CraglineError(_said(error)) from None
+
+
+def _said(error: psycopg.Error) -> str:
+    diagnosis = getattr(error, "diag", None)
+    message = getattr(diagnosis, "message_primary", None) or str(error).splitlines()[0]
+    hint = getattr(diagnosis, "message_hint", None)
+    return f"Postgres says: {message}." + (f" Hint: {hint}" if hint else "")
+
+
+def original_keys(engine: Engine, batch_id: int) -> list[str]:
+    """The keys of a batch of JSON objects, in the order in which they first appear."""
+    found = _rows(
+        engine,
+        """
+        SELECT pair.key FROM batch_rows, json_object_keys(batch_rows.original) WITH ORDINALITY AS pair (key, place)
+         WHERE batch_rows.batch_id = :id AND json_typeof(batch_rows.original) = 'object'
+         GROUP BY pair.key ORDER BY min(batch_rows.row_number), min(pair.place)
+        """,
+        id=batch_id,
+    )
+    return [row["key"] for row in found]
+
+
+def widest_row(engine: Engine, batch_id: int) -> int:
+    """The most cells that a row of a CSV batch has; rows may have more than the header."""
+    found = _rows(
+        engine,
+        "SELECT coalesce(max(json_array_length(original)), 0) AS cells FROM batch_rows WHERE batch_id = :id",
+        id=batch_id,
+    )
+    return int(found[0]["cells"])

@@ -1,0 +1,226 @@
+"""Ingest as rows: `cragline ingest` writes a row for each file, workers take them, anyone can watch.
+
+A message only wakes a worker. Which worker has a file is decided by `claim`, so that a lost message is
+healed by publishing again, and a doubled one finds nothing to do.
+"""
+
+import os
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Update, and_, case, func, insert, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from shared.clean import needs_cleaning
+from shared.db import transaction
+from shared.errors import NotFound, UsageError
+from shared.queue import RETRIEVAL
+from shared.statuses import FileStatus
+from shared.tables import IngestFile
+
+SUFFIXES = frozenset({".txt", ".md", ".html", ".htm", ".pdf", ".jsonl"})
+TASK = "ingest.file"
+STALE_SECONDS = 60.0  # a running file whose worker was not heard of for so long may be taken by another
+_COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_ROWS = 1000  # rows in one INSERT
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What `create` made: one row for each file, and what it left out of the folders, by reason."""
+
+    ingest_id: str
+    file_ids: list[int]
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Counts over the files of one ingest. `failures` and `notes` are (path, text)."""
+
+    files: int
+    pending: int
+    running: int
+    done: int
+    failed: int
+    documents: int
+    chunks_added: int
+    chunks_unchanged: int
+    chunks_removed: int
+    failures: list[tuple[str, str]]
+    notes: list[tuple[str, str]]
+
+    @property
+    def ended(self) -> bool:
+        return self.done + self.failed == self.files
+
+    @property
+    def begun(self) -> bool:
+        return self.pending < self.files
+
+
+def check_collection_name(name: str) -> str:
+    """`name`, or UsageError: it becomes a folder of the local store and a part of Qdrant's URLs."""
+    if not _COLLECTION.fullmatch(name):
+        raise UsageError(
+            "A collection's name may hold letters, digits, '_', '-' and '.', begins with a letter or digit, "
+            "and is at most 100 characters long."
+        )
+    return name
+
+
+def expand(paths: Sequence[Path]) -> tuple[list[Path], Counter[str]]:
+    """The files to ingest, absolute, each once, in a stable order; and what was left out, by reason.
+
+    Hidden files and folders are left out. Links to folders are not followed, which also keeps loops out.
+    Raises NotFound for a path that does not exist, UsageError for a named file of an unknown kind.
+    """
+    files: dict[Path, None] = {}
+    skipped: Counter[str] = Counter()
+    for path in paths:
+        absolute = Path(os.path.abspath(path.expanduser()))
+        if absolute.is_dir():
+            for found in _walk(absolute, skipped):
+                files[found] = None
+            continue
+        if not absolute.exists():
+            raise NotFound(f"{path}: no such file or folder.")
+        if not absolute.is_file():
+            raise UsageError(f"{path}: neither a file nor a folder.")
+        if absolute.suffix.lower() not in SUFFIXES:
+            known = " ".join(sorted(SUFFIXES))
+            raise UsageError(f"{path}: this kind of file cannot be ingested; these can: {known}")
+        if needs_cleaning(str(absolute)):
+            raise UsageError(f"{str(path)!r}: the name is not valid UTF-8; rename the file.")
+        files[absolute] = None
+    return list(files), skipped
+
+
+def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(where) / name
+            if name.startswith("."):
+                skipped["hidden"] += 1
+            elif path.suffix.lower() not in SUFFIXES:
+                skipped[path.suffix.lower() or "no suffix"] += 1
+            elif needs_cleaning(str(path)):
+                skipped["name not UTF-8"] += 1
+            elif not path.is_file():  # a dead link, a pipe, a socket
+                skipped["not a file"] += 1
+            else:
+                yield path
+
+
+def create(engine: Engine, paths: Sequence[Path], collection: str) -> Ingest:
+    """Write the rows of one ingest. Raises what `expand` and `check_collection_name` raise, and UsageError
+    when there is nothing to ingest; then nothing was written."""
+    check_collection_name(collection)
+    files, skipped = expand(paths)
+    if not files:
+        left_out = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common(8))
+        raise UsageError(f"Nothing to ingest there{f' (left out: {left_out})' if left_out else ''}.")
+    ingest_id = str(uuid.uuid4())
+    rows = [{"ingest_id": ingest_id, "collection": collection, "path": str(file)} for file in files]
+    ids: list[int] = []
+    with transaction(engine) as session:
+        for start in range(0, len(rows), _ROWS):
+            statement = insert(IngestFile).returning(IngestFile.id, sort_by_parameter_order=True)
+            ids.extend(session.scalars(statement, rows[start : start + _ROWS]))
+    return Ingest(ingest_id, ids, skipped)
+
+
+def wake(app: Any, file_ids: Sequence[int]) -> None:
+    """Publish a message for each file through the Celery app. One too many is harmless."""
+    with app.producer_pool.acquire(block=True, timeout=10) as producer:  # one connection for all of them
+        for file_id in file_ids:
+            app.send_task(
+                TASK, kwargs={"file_id": file_id}, queue=RETRIEVAL, ignore_result=True, producer=producer
+            )
+
+
+def progress(engine: Engine, ingest_id: str) -> Progress:
+    """The state of an ingest in one look. Raises NotFound."""
+    of_this = IngestFile.ingest_id == ingest_id
+    with transaction(engine) as session:
+        counts = session.execute(
+            select(
+                func.count(),
+                *(func.count(case((IngestFile.status == status, 1))) for status in FileStatus),
+                *(
+                    func.coalesce(func.sum(column), 0)
+                    for column in (
+                        IngestFile.documents,
+                        IngestFile.chunks_added,
+                        IngestFile.chunks_unchanged,
+                        IngestFile.chunks_removed,
+                    )
+                ),
+            ).where(of_this)
+        ).one()
+        if not counts[0]:
+            raise NotFound(f"There is no ingest {ingest_id!r}.")
+        said = session.execute(
+            select(IngestFile.path, IngestFile.error, IngestFile.notes)
+            .where(of_this, or_(IngestFile.error.is_not(None), func.cardinality(IngestFile.notes) > 0))
+            .order_by(IngestFile.id)
+        ).all()
+    files, pending, running, done, failed, *sums = (int(value) for value in counts)
+    documents, added, unchanged, removed = sums
+    return Progress(
+        files,
+        pending,
+        running,
+        done,
+        failed,
+        documents,
+        added,
+        unchanged,
+        removed,
+        failures=[(path, error) for path, error, _ in said if error is not None],
+        notes=[(path, note) for path, _, notes in said for note in notes],
+    )
+
+
+def unclaimed(engine: Engine, ingest_id: str | None = None, limit: int = 1000) -> list[int]:
+    """Ids of files that wait for a worker, or whose worker was lost; of one ingest, or of all."""
+    statement = select(IngestFile.id).where(free()).order_by(IngestFile.id).limit(limit)
+    if ingest_id is not None:
+        statement = statement.where(IngestFile.ingest_id == ingest_id)
+    with transaction(engine) as session:
+        return list(session.scalars(statement))
+
+
+def somebody_works(engine: Engine) -> bool:
+    """Whether any file of any ingest is being worked on right now."""
+    busy = select(IngestFile.id).where(is_working(IngestFile)).limit(1)
+    with transaction(engine) as session:
+        return session.scalar(busy) is not None
+
+
+def free() -> ColumnElement[bool]:
+    """True for a row that may be claimed."""
+    lost = and_(IngestFile.status == FileStatus.RUNNING, ~is_working(IngestFile))
+    return or_(IngestFile.status == FileStatus.PENDING, lost)
+
+
+def is_working(file: Any) -> ColumnElement[bool]:
+    """True for a row (of IngestFile or an alias) whose worker was heard of lately by the database's clock."""
+    lately = func.now() - func.make_interval(0, 0, 0, 0, 0, 0, STALE_SECONDS)
+    touched = func.coalesce(file.touched_at, file.created_at)
+    return and_(file.status == FileStatus.RUNNING, touched >= lately)
+
+
+def held(file_id: int, worker: str) -> Update:
+    """UPDATE of a row that `worker` still holds; touches it. It matches nothing once another has taken it."""
+    return (
+        update(IngestFile)
+        .where(IngestFile.id == file_id, IngestFile.worker == worker, IngestFile.status == FileStatus.RUNNING)
+        .values(touched_at=func.now())
+    )

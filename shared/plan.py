@@ -1,0 +1,184 @@
+"""A batch's plan: everything that decides how its questions are answered, frozen at submit.
+
+The numbers of each pipeline are a pydantic model, so that `--set key=value` is checked before anything is
+stored. Scores of local models (a cosine) and of a reasoning model are on different scales, so thresholds
+left unset take the provider's default.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from shared.errors import UsageError
+from shared.settings import Provider, Settings
+
+Switch = Literal["auto", "on", "off"]
+
+LOCAL_EMBEDDING = "local/all-MiniLM-L6-v2-int8"
+
+# Local values were chosen on labelled data (docs/pipelines.md, "Thresholds"); those for reasoning models
+# are on the scale that the grading prompt defines.
+THRESHOLDS: dict[Provider, dict[str, float]] = {
+    "local": {"relevant_at": 0.50, "upper": 0.65, "lower": 0.35, "strip_at": 0.40, "answer_at": 0.40},
+    "openai": {"relevant_at": 0.50, "upper": 0.70, "lower": 0.30, "strip_at": 0.50, "answer_at": 0.0},
+}
+
+
+class RagParams(BaseModel):
+    """retrieve -> generate: the baseline."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    k: int = Field(4, ge=1, le=50, description="Documents retrieved for a question.")
+    sentences: int = Field(3, ge=1, le=20, description="The longest answer, in sentences.")
+    answer_at: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Local models: how close a sentence must be to the question to be quoted.",
+    )
+    max_steps: int = Field(40, ge=2, le=1000, description="Supersteps after which a run gives up.")
+
+
+class CragParams(RagParams):
+    """retrieve -> grade each document -> decide -> [refine] -> [rewrite -> web search] -> generate."""
+
+    rule: Literal["ratio", "none_relevant", "confidence"] = Field(
+        "ratio", description="How the decision is made; `ratio:0.5` sets the ratio too."
+    )
+    ratio: float = Field(
+        0.7, ge=0, le=1, description="Rule `ratio`: search when relevant/retrieved is not above it."
+    )
+    relevant_at: float | None = Field(
+        None, ge=0, le=1, description="Local models: the score from which a document counts as relevant."
+    )
+    upper: float | None = Field(
+        None, ge=0, le=1, description="Rule `confidence`: one score above it = Correct."
+    )
+    lower: float | None = Field(
+        None, ge=0, le=1, description="Rule `confidence`: all scores below it = Incorrect."
+    )
+    refine: Switch = Field(
+        "auto", description="Keep only the relevant strips of a document. auto: rule `confidence`."
+    )
+    strip_at: float | None = Field(None, ge=0, le=1, description="The score from which a strip is kept.")
+    rewrite: Switch = Field("on", description="Rewrite the question before the web search.")
+    web_search: Switch = Field("auto", description="auto: on when a Tavily key is set.")
+    web_k: int = Field(3, ge=1, le=20, description="Web results asked for.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rule_with_ratio(cls, values: Any) -> Any:
+        """`rule=ratio:0.5` is one setting for a person, two for us."""
+        if isinstance(values, dict) and str(values.get("rule", "")).startswith("ratio:"):
+            return {**values, "rule": "ratio", "ratio": str(values["rule"]).removeprefix("ratio:")}
+        return values
+
+
+PIPELINES: dict[str, type[RagParams]] = {"crag": CragParams, "rag": RagParams}
+ROLES: dict[str, tuple[str, ...]] = {
+    "crag": ("relevance_grader", "query_rewriter", "answer_generator"),
+    "rag": ("answer_generator",),
+}
+
+
+class Plan(BaseModel):
+    """What is stored in `batches.plan`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pipeline: str
+    collection: str
+    params: dict[str, Any]  # the pipeline's numbers, all resolved
+    provider: Provider
+    models: dict[str, str]  # role -> model
+    embedder: Provider
+    embedding_model: str  # "<provider>/<model>", as a collection keeps it
+    structured_output: str = "json_schema"
+    max_attempts: int
+    prompts: dict[str, str] = {}  # role -> prompt version; written by the first admission
+
+
+def params_type(pipeline: str) -> type[RagParams]:
+    try:
+        return PIPELINES[pipeline]
+    except KeyError:
+        raise UsageError(f"There is no pipeline {pipeline!r}. There are: {', '.join(PIPELINES)}.") from None
+
+
+def parse_sets(items: list[str]) -> dict[str, str]:
+    """`["k=5", "rule=ratio:0.5"]` as a dict. Raises UsageError for an item without `=`."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set takes key=value, not {item!r}.")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def make_plan(
+    settings: Settings, pipeline: str, sets: dict[str, Any] | None = None, collection: str | None = None
+) -> Plan:
+    """The plan of a batch submitted now with these settings. Raises UsageError naming the wrong key or value."""
+    sets = dict(sets or {})
+    kind = params_type(pipeline)
+    chosen = collection or sets.pop("collection", None) or settings.collection
+    if collection:
+        sets.pop("collection", None)
+    try:
+        params = kind(**sets)
+    except ValidationError as error:
+        raise UsageError(_explain(error, pipeline, kind)) from None
+    return Plan(
+        pipeline=pipeline,
+        collection=chosen,
+        params=_resolved(params, settings),
+        provider=settings.provider,
+        models={role: _model_of(role, settings) for role in ROLES[pipeline]},
+        embedder=settings.embedding_provider,
+        embedding_model=embedding_name(settings),
+        structured_output=settings.structured_output,
+        max_attempts=settings.max_attempts,
+    )
+
+
+def embedding_name(settings: Settings) -> str:
+    """The embedding model in use, as a collection keeps it."""
+    return LOCAL_EMBEDDING if settings.embedding_provider == "local" else f"openai/{settings.embedding_model}"
+
+
+def _model_of(role: str, settings: Settings) -> str:
+    if settings.provider == "local":
+        return "local"
+    return settings.role_models.get(role, settings.chat_model)
+
+
+def _resolved(params: RagParams, settings: Settings) -> dict[str, Any]:
+    values = params.model_dump()
+    for name, default in THRESHOLDS[settings.provider].items():
+        if name in values and values[name] is None:
+            values[name] = default
+    if isinstance(params, CragParams):
+        if values["lower"] > values["upper"]:
+            raise UsageError(f"lower ({values['lower']}) must not be above upper ({values['upper']}).")
+        if values["refine"] == "auto":
+            values["refine"] = "on" if params.rule == "confidence" else "off"
+        if values["rewrite"] == "auto":
+            values["rewrite"] = "on"
+        if values["web_search"] == "auto":
+            values["web_search"] = "on" if settings.web_search_on else "off"
+    return values
+
+
+def _explain(error: ValidationError, pipeline: str, kind: type[RagParams]) -> str:
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(
+                f"{pipeline} has no setting {key!r}. It has: {', '.join(kind.model_fields)}, collection."
+            )
+        else:
+            lines.append(f"--set {key}={problem['input']}: {problem['msg']}.")
+    return " ".join(lines)

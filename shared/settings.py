@@ -1,0 +1,140 @@
+"""Every value that can be set, in one class; nothing else reads the environment.
+
+Values come from the environment and from a `.env` file in the working directory, with the prefix
+`CRAGLINE_`. The keys of other vendors keep the names their own documentation uses (`OPENAI_API_KEY`,
+`OPENAI_BASE_URL`, `TAVILY_API_KEY`). `docs/settings.md` is generated from the descriptions below.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Provider = Literal["local", "openai"]
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="CRAGLINE_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        populate_by_name=True,
+        hide_input_in_errors=True,  # a malformed secret must not be quoted back
+    )
+
+    # -- where things are --------------------------------------------------------------------------
+    home: Path = Field(
+        Path(".cragline"),
+        description="Folder of all state: the embedded servers' data, logs, secrets and stack.json.",
+    )
+    database_url: SecretStr | None = Field(
+        None,
+        description="Postgres 14+ (`postgresql://user:password@host/db`). Unset: the embedded Postgres.",
+    )
+    redis_url: SecretStr | None = Field(
+        None,
+        description="Redis 6.2+ or Valkey (`redis://:password@host:6379/0`). Unset: the embedded Valkey.",
+    )
+    qdrant_url: str | None = Field(
+        None, description="A Qdrant server (`http://host:6333`). Unset: the local store in the home folder."
+    )
+    qdrant_api_key: SecretStr | None = Field(None, description="API key of the Qdrant server or cloud.")
+
+    # -- models --------------------------------------------------------------------------------------
+    openai_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_API_KEY", "CRAGLINE_OPENAI_API_KEY"),
+        description="Key of OpenAI or of a compatible server. Unset: the local models.",
+    )
+    openai_base_url: str | None = Field(
+        None,
+        validation_alias=AliasChoices("OPENAI_BASE_URL", "CRAGLINE_OPENAI_BASE_URL"),
+        description="Base URL of a compatible server (Azure, vLLM, Ollama, llama.cpp ...), ending in /v1.",
+    )
+    models: Literal["auto", "local", "openai"] = Field(
+        "auto", description="Who plays the roles. auto: openai when a key or base URL is set, else local."
+    )
+    embeddings: Literal["auto", "local", "openai"] = Field(
+        "auto", description="Who embeds texts. auto: the same provider as `models`."
+    )
+    chat_model: str = Field("gpt-4.1-mini", description="OpenAI model of every role without one of its own.")
+    role_models: dict[str, str] = Field(
+        default_factory=dict,
+        description='OpenAI model per role, as JSON: `{"relevance_grader": "gpt-4.1-nano"}`.',
+    )
+    embedding_model: str = Field("text-embedding-3-small", description="OpenAI embedding model.")
+    structured_output: Literal["json_schema", "function_calling", "json_mode"] = Field(
+        "json_schema",
+        description="How OpenAI models are asked for structured answers; many compatible servers "
+        "know only function_calling or json_mode.",
+    )
+    model_timeout: float = Field(60.0, gt=0, description="Seconds before a model call is given up.")
+
+    # -- web search ----------------------------------------------------------------------------------
+    tavily_api_key: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("TAVILY_API_KEY", "CRAGLINE_TAVILY_API_KEY"),
+        description="Key of Tavily. Unset: web search is off, which preflight and the history say.",
+    )
+    tavily_base_url: str | None = Field(
+        None, description="Another address for Tavily's API (a proxy or a test)."
+    )
+    web_timeout: float = Field(20.0, gt=0, description="Seconds before a web search is given up.")
+
+    # -- knowledge -----------------------------------------------------------------------------------
+    collection: str = Field("default", description="Collection used when a command names none.")
+    chunk_tokens: int = Field(250, ge=20, le=2000, description="Size of a chunk, in tokens.")
+    chunk_overlap: int = Field(25, ge=0, description="Tokens that two neighbouring chunks share.")
+
+    # -- the runner ----------------------------------------------------------------------------------
+    window: int = Field(128, ge=1, description="Runs in flight at once, over all batches.")
+    worker_threads: int = Field(16, ge=1, description="Threads of one worker process.")
+    max_attempts: int = Field(4, ge=1, description="Tries of one (run, step, branch) before it has failed.")
+    retry_base: float = Field(
+        1.0, gt=0, description="Seconds before the first retry; doubled for each further one."
+    )
+    retry_cap: float = Field(60.0, gt=0, description="The longest pause between two tries, in seconds.")
+    lease_seconds: float = Field(
+        20.0, gt=0, description="A claim whose worker has not been heard of for so long is given to another."
+    )
+    heartbeat_seconds: float = Field(5.0, gt=0, description="How often a worker renews its claims.")
+    republish_seconds: float = Field(
+        30.0, gt=0, description="A ready step that nobody claimed for so long is published again."
+    )
+
+    # -- Flower and logs -----------------------------------------------------------------------------
+    flower_user: str = Field("cragline", description="User name of Flower's basic auth.")
+    flower_password: SecretStr | None = Field(
+        None, description="Password of Flower's basic auth. Unset: made once and kept in the home folder."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    log_json: bool = Field(False, description="One JSON object a log line instead of text.")
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @property
+    def provider(self) -> Provider:
+        """Who plays the model roles."""
+        if self.models != "auto":
+            return self.models
+        return "openai" if self.openai_api_key or self.openai_base_url else "local"
+
+    @property
+    def embedding_provider(self) -> Provider:
+        return self.provider if self.embeddings == "auto" else self.embeddings
+
+    @property
+    def web_search_on(self) -> bool:
+        return self.tavily_api_key is not None
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """The process's settings, read once."""
+    return Settings()

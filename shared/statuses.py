@@ -1,0 +1,59 @@
+"""Every status there is, each value and each legal move.
+
+The CHECK constraints of `tables.py` are made from these enums, so a value missing here cannot be stored.
+"""
+
+from enum import StrEnum
+
+
+class BatchStatus(StrEnum):
+    OPEN = "open"  # submitted; its runs may be admitted. -> ended, cancelled
+    ENDED = "ended"  # every run has a disposition. Final.
+    CANCELLED = "cancelled"  # a person stopped it; runs not ended by then are cancelled too. Final.
+
+
+class RunStatus(StrEnum):
+    PENDING = "pending"  # a row, not yet admitted to the window. -> running, cancelled
+    RUNNING = "running"  # admitted: it has a claim that is ready or running. -> any disposition
+    ANSWERED = "answered"  # an answer with its sources. Final.
+    GAVE_UP = "gave_up"  # an honest "could not answer", with `reason`. Final.
+    FAILED = "failed"  # something broke, named in `error`. Final.
+    CANCELLED = "cancelled"  # stopped by a person. Final.
+
+
+DISPOSITIONS = (RunStatus.ANSWERED, RunStatus.GAVE_UP, RunStatus.FAILED, RunStatus.CANCELLED)
+
+
+class ClaimStatus(StrEnum):
+    READY = "ready"  # published, or to be published; nobody works on it. -> running
+    RUNNING = "running"  # a worker holds its lease. -> done, failed, ready (retry, or lease run out)
+    DONE = "done"  # its transition is stored; a fan-out's join waits for the others. Deleted by the join.
+    FAILED = "failed"  # out of tries, or an error that no try can mend. The join ends the run as failed.
+
+
+class TransitionStatus(StrEnum):
+    SUCCEEDED = "succeeded"  # the attempt that counts: one at the most for each (run, step, branch)
+    RETRIED = "retried"  # failed with a transient error; another attempt follows
+    FAILED = "failed"  # failed for good
+    LOST = "lost"  # its worker was not heard of in time; another attempt follows
+    SKIPPED = "skipped"  # not started because it was no longer needed
+
+
+class GradeLabel(StrEnum):
+    RELEVANT = "relevant"
+    NOT_RELEVANT = "not_relevant"
+    UNPARSED = "unparsed"  # the model answered, but neither yes nor no; counts as not relevant
+
+
+class CallStatus(StrEnum):
+    OK = "ok"
+    ERROR = "error"
+
+
+class FileStatus(StrEnum):
+    """A file (or page, or repository) handed to `ingest`."""
+
+    PENDING = "pending"  # -> running
+    RUNNING = "running"  # -> done, failed, pending (worker lost)
+    DONE = "done"  # Final.
+    FAILED = "failed"  # `error` says why. Final.

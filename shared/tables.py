@@ -1,0 +1,402 @@
+"""The tables, as SQLAlchemy sees them. `docs/history.md` explains them to people who ask in SQL.
+
+`transitions` is partitioned by `month`: the month in which its run's batch was submitted, the same for
+all rows of a run, so that the primary key can hold (run, step, branch, attempt) unique and retention
+drops whole batches at a time.
+"""
+
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Date,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Numeric,
+    PrimaryKeyConstraint,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from shared.statuses import (
+    BatchStatus,
+    CallStatus,
+    ClaimStatus,
+    FileStatus,
+    GradeLabel,
+    RunStatus,
+    TransitionStatus,
+)
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own spelling
+        str: Text,
+        int: BigInteger,
+        float: Double,
+        bool: Boolean,
+        datetime: DateTime(timezone=True),
+        date: Date,
+        dict[str, Any]: JSONB,
+        list[Any]: JSONB,
+        list[str]: ARRAY(Text),
+    }
+
+
+def one_of(column: str, enum: type[StrEnum], name: str | None = None) -> CheckConstraint:
+    """A CHECK that `column` holds a value of `enum`."""
+    values = ", ".join(f"'{member.value}'" for member in enum)
+    return CheckConstraint(f"{column} IN ({values})", name=name or column)
+
+
+def _id() -> Mapped[int]:
+    return mapped_column(BigInteger, Identity(always=True), primary_key=True)
+
+
+def _now() -> Mapped[datetime]:
+    return mapped_column(DateTime(timezone=True), server_default=func.now())
+
+
+class Batch(Base):
+    __tablename__ = "batches"
+    __table_args__ = (
+        one_of("status", BatchStatus),
+        CheckConstraint("(status = 'open') = (ended_at IS NULL)", name="ended_at_when_ended"),
+        Index(None, "status", postgresql_where=text("status = 'open'")),
+    )
+    id: Mapped[int] = _id()
+    name: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default=BatchStatus.OPEN)
+    pipeline: Mapped[str]
+    collection: Mapped[str]
+    plan: Mapped[dict[str, Any]]  # shared.plan.Plan, frozen at submit; the prompts at first admission
+    source: Mapped[dict[str, Any]]  # where the questions came from: file, format, encoding, columns, notes
+    row_count: Mapped[int]  # rows of the file, empty ones included
+    run_count: Mapped[int]  # distinct questions
+    month: Mapped[date]  # first day of the month of submission; the partition of its transitions
+    submitted_at: Mapped[datetime] = _now()
+    ended_at: Mapped[datetime | None]
+
+
+class BatchRow(Base):
+    """One row of the submitted file, in input order. Rows that ask the same question share a run."""
+
+    __tablename__ = "batch_rows"
+    __table_args__ = (
+        PrimaryKeyConstraint("batch_id", "row_number"),
+        CheckConstraint("row_number > 0", name="row_number"),
+        Index(None, "run_id"),
+    )
+    batch_id: Mapped[int] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
+    row_number: Mapped[int] = mapped_column(Integer)  # 1-based position among the data rows
+    run_id: Mapped[int | None] = mapped_column(BigInteger)  # NULL: the question cell was empty
+    original: Mapped[Any] = mapped_column(JSON)  # cells as a list (CSV) or the object (JSONL), order kept
+    notes: Mapped[list[str]] = mapped_column(server_default="{}")  # what was mended on the way in
+
+
+class Run(Base):
+    __tablename__ = "runs"
+    __table_args__ = (
+        one_of("status", RunStatus),
+        CheckConstraint(
+            "(status IN ('answered', 'gave_up', 'failed', 'cancelled')) = (ended_at IS NOT NULL)",
+            name="ended_at_when_ended",
+        ),
+        CheckConstraint("status <> 'pending' OR step = 0", name="pending_has_no_step"),
+        CheckConstraint("status <> 'answered' OR answer IS NOT NULL", name="answered_has_answer"),
+        CheckConstraint("status <> 'gave_up' OR reason IS NOT NULL", name="gave_up_has_reason"),
+        CheckConstraint("status <> 'failed' OR error IS NOT NULL", name="failed_has_error"),
+        Index("ix_runs_batch_id_status", "batch_id", "status"),
+        Index("ix_runs_batch_id_first_row", "batch_id", "first_row"),
+        Index("ix_runs_pending", "batch_id", "first_row", postgresql_where=text("status = 'pending'")),
+        Index("ix_runs_running", "id", postgresql_where=text("status = 'running'")),
+    )
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # from the sequence runs_id_seq, in blocks
+    batch_id: Mapped[int] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
+    first_row: Mapped[int] = mapped_column(Integer)  # the first row that asks this question
+    question: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default=RunStatus.PENDING)
+    step: Mapped[int] = mapped_column(Integer, server_default="0")  # current superstep; 0 before the first
+    answer: Mapped[str | None]
+    reason: Mapped[str | None]  # why it gave up
+    error: Mapped[str | None]  # what failed: `node: code: message`
+    sources: Mapped[list[Any] | None]  # [{title, source, page, origin}], in the order they are cited
+    web_used: Mapped[bool | None]
+    notes: Mapped[list[str]] = mapped_column(server_default="{}")  # labelled degradations
+    admitted_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class Claim(Base):
+    """The compare-and-set target: one row per unfinished (run, step, branch).
+
+    A worker may run a node only after moving its row from ready to running. Rows go away when the step
+    is joined, so this table stays as small as the window.
+    """
+
+    __tablename__ = "claims"
+    __table_args__ = (
+        PrimaryKeyConstraint("run_id", "step", "branch"),
+        one_of("status", ClaimStatus),
+        CheckConstraint("(status = 'running') = (lease_until IS NOT NULL)", name="lease_when_running"),
+        Index("ix_claims_wake_at", "wake_at", postgresql_where=text("status <> 'running'")),
+        Index("ix_claims_lease_until", "lease_until", postgresql_where=text("status = 'running'")),
+        # updated several times in its short life: leave room on the page for HOT updates
+        {"postgresql_with": {"fillfactor": "50"}},
+    )
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    step: Mapped[int] = mapped_column(Integer)
+    branch: Mapped[int] = mapped_column(Integer)
+    width: Mapped[int] = mapped_column(Integer)  # branches of this step; 1 = no fan-out
+    node: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default=ClaimStatus.READY)
+    argument: Mapped[dict[str, Any] | None]  # the Send's payload; NULL: the node sees the whole state
+    came_from: Mapped[list[str]]  # nodes of the step before
+    attempt: Mapped[int] = mapped_column(Integer, server_default="0")  # tries begun so far
+    publishes: Mapped[int] = mapped_column(Integer, server_default="0")
+    not_before: Mapped[datetime | None]  # a retry's pause: no claim before then
+    wake_at: Mapped[datetime] = _now()  # when the reconciler looks at it (ready: publish; done: join)
+    worker: Mapped[str | None]
+    task_id: Mapped[str | None]
+    started_at: Mapped[datetime | None]
+    lease_until: Mapped[datetime | None]
+    goes_to: Mapped[list[Any] | None]  # set when done: [{node, argument?}], what this branch leads to
+
+
+class Transition(Base):
+    """The append-only record of one attempt of one node. A trigger refuses UPDATE and DELETE."""
+
+    __tablename__ = "transitions"
+    __table_args__ = (
+        PrimaryKeyConstraint("month", "run_id", "step", "branch", "attempt"),
+        one_of("status", TransitionStatus),
+        CheckConstraint("ended_at >= started_at", name="ends_after_start"),
+        Index(None, "batch_id", "node"),
+        Index(None, "run_id"),
+        Index(
+            "uq_transitions_one_counts",
+            "month",
+            "run_id",
+            "step",
+            "branch",
+            unique=True,
+            postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
+        ),
+        {"postgresql_partition_by": "RANGE (month)"},
+    )
+    month: Mapped[date]
+    run_id: Mapped[int]
+    batch_id: Mapped[int]
+    step: Mapped[int] = mapped_column(Integer)
+    branch: Mapped[int] = mapped_column(Integer)
+    attempt: Mapped[int] = mapped_column(Integer)
+    node: Mapped[str]
+    status: Mapped[str]
+    came_from: Mapped[list[str]]
+    goes_to: Mapped[list[str]]  # next nodes; {} where the attempt did not succeed
+    state_update: Mapped[dict[str, Any] | None]  # the node's partial update
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime]
+    duration_ms: Mapped[float]
+    worker: Mapped[str | None]
+    task_id: Mapped[str | None]
+    input_tokens: Mapped[int | None]
+    output_tokens: Mapped[int | None]
+    cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
+    error_class: Mapped[str | None]
+    error: Mapped[str | None]
+
+
+class Grade(Base):
+    """The verdict on one document for one question."""
+
+    __tablename__ = "grades"
+    __table_args__ = (
+        PrimaryKeyConstraint("run_id", "step", "branch"),
+        one_of("label", GradeLabel),
+        CheckConstraint("score BETWEEN 0 AND 1", name="score"),
+        Index(None, "batch_id"),
+        Index(None, "document_id"),
+    )
+    batch_id: Mapped[int]
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    step: Mapped[int] = mapped_column(Integer)
+    branch: Mapped[int] = mapped_column(Integer)  # the document's rank in the retrieval, from 0
+    document_id: Mapped[str]
+    title: Mapped[str]
+    source: Mapped[str]
+    page: Mapped[int | None] = mapped_column(Integer)
+    retrieval_score: Mapped[float | None]
+    label: Mapped[str]
+    score: Mapped[float | None]
+    model: Mapped[str]
+    prompt_version: Mapped[str]
+    detail: Mapped[str] = mapped_column(server_default="")
+    graded_at: Mapped[datetime] = _now()
+
+
+class ModelCall(Base):
+    """One call of a model, stored before anything depends on its result."""
+
+    __tablename__ = "model_calls"
+    __table_args__ = (
+        one_of("status", CallStatus),
+        Index(
+            "uq_model_calls_paid_once",
+            "run_id",
+            "step",
+            "branch",
+            "role",
+            "request_hash",
+            unique=True,
+            postgresql_where=text("status = 'ok'"),
+        ),
+        Index(None, "batch_id"),
+        Index(None, "run_id"),
+    )
+    id: Mapped[int] = _id()
+    batch_id: Mapped[int]
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    step: Mapped[int] = mapped_column(Integer)
+    branch: Mapped[int] = mapped_column(Integer)
+    attempt: Mapped[int] = mapped_column(Integer)
+    node: Mapped[str]
+    role: Mapped[str]
+    provider: Mapped[str]
+    model: Mapped[str]
+    prompt_version: Mapped[str]
+    request_hash: Mapped[str]
+    status: Mapped[str]
+    response: Mapped[Any | None] = mapped_column(JSONB)
+    error_class: Mapped[str | None]
+    error: Mapped[str | None]
+    input_tokens: Mapped[int | None]
+    output_tokens: Mapped[int | None]
+    cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no known price
+    duration_ms: Mapped[float]
+    called_at: Mapped[datetime] = _now()
+
+
+class WebSearch(Base):
+    """One web search, stored before anything depends on its result."""
+
+    __tablename__ = "web_searches"
+    __table_args__ = (
+        one_of("status", CallStatus),
+        Index(
+            "uq_web_searches_paid_once",
+            "run_id",
+            "step",
+            "branch",
+            "request_hash",
+            unique=True,
+            postgresql_where=text("status = 'ok'"),
+        ),
+        Index(None, "batch_id"),
+        Index(None, "run_id"),
+    )
+    id: Mapped[int] = _id()
+    batch_id: Mapped[int]
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    step: Mapped[int] = mapped_column(Integer)
+    branch: Mapped[int] = mapped_column(Integer)
+    attempt: Mapped[int] = mapped_column(Integer)
+    provider: Mapped[str]
+    query: Mapped[str]
+    request_hash: Mapped[str]
+    status: Mapped[str]
+    results: Mapped[list[Any] | None]  # [{title, source, text, score}]
+    error_class: Mapped[str | None]
+    error: Mapped[str | None]
+    cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
+    duration_ms: Mapped[float]
+    searched_at: Mapped[datetime] = _now()
+
+
+class Prompt(Base):
+    """Each prompt text that was ever used, by role and version, so that a call can be explained later."""
+
+    __tablename__ = "prompts"
+    __table_args__ = (PrimaryKeyConstraint("role", "version"),)
+    role: Mapped[str]
+    version: Mapped[str]  # first 12 hex digits of the text's SHA-256
+    text: Mapped[str]
+    first_seen_at: Mapped[datetime] = _now()
+
+
+class Collection(Base):
+    """What is known of a collection outside the vector store: who embedded it, and how wide."""
+
+    __tablename__ = "collections"
+    __table_args__ = (CheckConstraint("dimension > 0", name="dimension"),)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    embedding_model: Mapped[str]  # "<provider>/<model>"
+    dimension: Mapped[int] = mapped_column(Integer)
+    created_at: Mapped[datetime] = _now()
+
+
+class IngestFile(Base):
+    """One file handed to `cragline ingest`: the unit of work of the task `ingest.file`."""
+
+    __tablename__ = "ingest_files"
+    __table_args__ = (
+        one_of("status", FileStatus),
+        Index(None, "ingest_id"),
+        Index("ix_ingest_files_open", "id", postgresql_where=text("status IN ('pending', 'running')")),
+    )
+    id: Mapped[int] = _id()
+    ingest_id: Mapped[str]  # one call of `cragline ingest`: a UUID
+    collection: Mapped[str]
+    path: Mapped[str]  # absolute
+    status: Mapped[str] = mapped_column(server_default=FileStatus.PENDING)
+    documents: Mapped[int] = mapped_column(Integer, server_default="0")
+    chunks_added: Mapped[int] = mapped_column(Integer, server_default="0")
+    chunks_unchanged: Mapped[int] = mapped_column(Integer, server_default="0")
+    chunks_removed: Mapped[int] = mapped_column(Integer, server_default="0")
+    error: Mapped[str | None]
+    notes: Mapped[list[str]] = mapped_column(server_default="{}")
+    worker: Mapped[str | None]
+    created_at: Mapped[datetime] = _now()
+    started_at: Mapped[datetime | None]
+    touched_at: Mapped[datetime | None]  # heartbeat while running
+    ended_at: Mapped[datetime | None]
+
+
+class IngestedDocument(Base):
+    """A document that is in a collection, with the hash that tells whether it changed."""
+
+    __tablename__ = "documents"
+    __table_args__ = (
+        Index("uq_documents_collection_source", "collection", "source", unique=True),
+        Index(None, "collection", "path"),
+    )
+    id: Mapped[int] = _id()
+    collection: Mapped[str]
+    source: Mapped[str]  # what an answer cites: the path, or `path#id` for a JSONL record
+    path: Mapped[str]  # the file it came from
+    title: Mapped[str]
+    content_hash: Mapped[str]  # SHA-256 over text, title, pages and the chunking
+    chunk_ids: Mapped[list[str]]  # point ids in the vector store
+    embedding_model: Mapped[str]
+    ingested_at: Mapped[datetime] = _now()

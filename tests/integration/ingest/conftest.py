@@ -1,0 +1,79 @@
+"""A migrated Postgres, a local store, and a fake embedder."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, delete
+
+from shared.db import make_engine, transaction
+from shared.migrate import upgrade
+from shared.settings import Settings
+from shared.stack.testing import embedded_servers
+from shared.tables import Collection, IngestedDocument, IngestFile
+from workers.ingest import ingest_file
+from workers.stores.local_owner import own_store
+from workers.stores.qdrant import VectorStore
+
+
+class WordHash:
+    """An embedder without a model: each word adds to one of the dimensions. Counts what it embeds."""
+
+    def __init__(self, dimension: int = 32, name: str = "fake/word-hash") -> None:
+        self.name = name
+        self.dimension = dimension
+        self.embedded: list[str] = []
+        self.before: Callable[[Sequence[str]], None] = lambda texts: None  # a test may let it fail or wait
+
+    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
+        self.before(texts)
+        self.embedded += texts
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        vector = [0.01] * self.dimension
+        for word in text.lower().split():
+            vector[int(hashlib.sha256(word.encode()).hexdigest(), 16) % self.dimension] += 1.0
+        return vector
+
+
+@pytest.fixture(scope="package")
+def ingest_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with embedded_servers(tmp_path_factory.mktemp("ingest-servers")) as servers:
+        upgrade(servers.database_url)
+        engine = make_engine(servers.database_url)
+        yield engine
+        engine.dispose()
+
+
+@pytest.fixture
+def engine(ingest_engine: Engine) -> Engine:
+    with transaction(ingest_engine) as session:
+        for table in (IngestFile, IngestedDocument, Collection):
+            session.execute(delete(table))
+    return ingest_engine
+
+
+@pytest.fixture
+def embedder() -> WordHash:
+    return WordHash()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[VectorStore]:
+    made = own_store(Settings(home=tmp_path / "home", _env_file=None))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(engine: Engine, store: VectorStore, embedder: WordHash) -> Callable[..., None]:
+    """`run(file_id, **other)`: the task, with small chunks."""
+
+    def call(file_id: int, **other: Any) -> None:
+        parts: dict[str, Any] = {"store": store, "embedder": embedder, "engine": engine}
+        ingest_file(file_id, **(parts | {"chunk_tokens": 30, "chunk_overlap": 5} | other))
+
+    return call

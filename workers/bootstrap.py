@@ -1,0 +1,181 @@
+"""The only place where real parts are put together: which store, which models, which web, for which plan."""
+
+import threading
+from typing import Any
+
+import structlog
+from sqlalchemy import Engine, select
+
+from shared.db import get_engine, transaction
+from shared.plan import Plan, embedding_name
+from shared.settings import Settings
+from shared.tables import Collection
+from workers.ingest import ingest_file
+from workers.models.local import LocalAnswerGenerator, LocalQueryRewriter, LocalRelevanceGrader
+from workers.models.minilm import MiniLM
+from workers.models.openai import OpenAIAnswerGenerator, OpenAIQueryRewriter, OpenAIRelevanceGrader
+from workers.models.openai_client import OpenAISettings
+from workers.models.openai_embedder import OpenAIEmbedder
+from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
+from workers.nodes.resources import Resources
+from workers.runner.execute import Executor
+from workers.runner.heartbeat import Heartbeat
+from workers.runner.prompts import PromptBook
+from workers.runner.runtime import Runtime
+from workers.stores.local_owner import open_store
+from workers.stores.qdrant import SearchableStore, VectorStore
+from workers.stores.tavily import TavilySearch
+
+log = structlog.get_logger()
+
+
+class Parts:
+    """The parts of one process. Makes the `Resources` of a task from its plan; the store opens when needed."""
+
+    def __init__(
+        self, settings: Settings, engine: Engine | None, store: SearchableStore | None = None
+    ) -> None:
+        self._settings = settings
+        self._book = PromptBook(engine)
+        self._store = store
+        self._opening = threading.Lock()
+        self._minilm = MiniLM()
+
+    @property
+    def store(self) -> SearchableStore:
+        with self._opening:
+            if self._store is None:
+                self._store = open_store(self._settings, own=False)
+            return self._store
+
+    def make(self, plan: Plan, recorder: CallRecorder) -> Resources:
+        """The resources of one task; every call they make goes through `recorder`."""
+        params = plan.params
+        retriever = StoreRetriever(self, plan, recorder)
+        web = self._web(recorder)
+        if plan.provider == "local":
+            return Resources(
+                retriever=retriever,
+                relevance_grader=LocalRelevanceGrader(self._minilm, params.get("relevant_at", 0.5), recorder),
+                query_rewriter=LocalQueryRewriter(recorder),
+                answer_generator=LocalAnswerGenerator(
+                    self._minilm, params["answer_at"], params["sentences"], recorder
+                ),
+                web_search=web,
+            )
+        openai = self._openai(plan.structured_output)
+        models = plan.models
+
+        def prompt(role: str) -> Any:
+            return self._book.get(role, plan.prompts.get(role))
+
+        def model(role: str) -> str:
+            return models.get(role, self._settings.chat_model)
+
+        return Resources(
+            retriever=retriever,
+            relevance_grader=OpenAIRelevanceGrader(
+                openai, model("relevance_grader"), recorder, prompt("relevance_grader")
+            ),
+            query_rewriter=OpenAIQueryRewriter(
+                openai, model("query_rewriter"), recorder, prompt("query_rewriter")
+            ),
+            answer_generator=OpenAIAnswerGenerator(
+                openai, model("answer_generator"), recorder, params["sentences"], prompt("answer_generator")
+            ),
+            web_search=web,
+        )
+
+    def embedder(self, provider: str, name: str, recorder: CallRecorder | None = None) -> Embedder:
+        """The embedder of a plan, by the name that a collection keeps: `<provider>/<model>`."""
+        if provider == "local":
+            return self._minilm
+        return OpenAIEmbedder(self._openai("json_schema"), name.removeprefix("openai/"), recorder)
+
+    def _openai(self, method: Any) -> OpenAISettings:
+        settings = self._settings
+        key = settings.openai_api_key
+        return OpenAISettings(
+            api_key=key.get_secret_value() if key else None,
+            base_url=settings.openai_base_url,
+            timeout=settings.model_timeout,
+            method=method,
+        )
+
+    def _web(self, recorder: CallRecorder) -> WebSearch | None:
+        key = self._settings.tavily_api_key
+        if key is None:
+            return None
+        return TavilySearch(
+            key.get_secret_value(),
+            base_url=self._settings.tavily_base_url,
+            timeout=self._settings.web_timeout,
+            recorder=recorder,
+        )
+
+    def close(self) -> None:
+        with self._opening:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+
+
+class StoreRetriever:
+    """`roles.Retriever`: the plan's embedder and collection, together."""
+
+    def __init__(self, parts: Parts, plan: Plan, recorder: CallRecorder) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._recorder = recorder
+
+    def retrieve(self, query: str, k: int) -> list[Document]:
+        plan = self._plan
+        embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
+        return self._parts.store.search(plan.collection, embedder.embed_query(query), k)
+
+
+def check_embedding(settings: Settings, engine: Engine) -> None:
+    """Say at the start which collections the embedder in use does not fit; their batches would fail."""
+    name = embedding_name(settings)
+    with transaction(engine) as session:
+        others = session.execute(
+            select(Collection.name, Collection.embedding_model).where(Collection.embedding_model != name)
+        ).all()
+    for collection, model in others:
+        log.warning("collection was embedded by another model", collection=collection, by=model, in_use=name)
+
+
+def build_runtime(
+    settings: Settings, *, own_store: bool, worker: str, engine: Engine | None = None
+) -> Runtime:
+    """Everything a worker process needs. With `own_store` this process becomes the local store's owner."""
+    engine = engine or get_engine()
+    check_embedding(settings, engine)
+    store = open_store(settings, own=True) if own_store else None
+    parts = Parts(settings, engine, store)
+    heartbeat = Heartbeat(engine, settings.heartbeat_seconds, settings.lease_seconds)
+
+    def ingest(file_id: int) -> None:
+        owned = parts.store
+        assert isinstance(owned, VectorStore), "ingest runs where the store is owned"
+        ingest_file(
+            file_id,
+            store=owned,
+            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings)),
+            engine=engine,
+            chunk_tokens=settings.chunk_tokens,
+            chunk_overlap=settings.chunk_overlap,
+        )
+
+    def close() -> None:
+        heartbeat.stop()
+        parts.close()
+
+    return Runtime(
+        settings=settings,
+        engine=engine,
+        executor=Executor(engine, settings, parts, heartbeat, worker),
+        heartbeat=heartbeat,
+        ingest_file=ingest,
+        close=close,
+    )

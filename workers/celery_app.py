@@ -1,0 +1,89 @@
+"""The worker's entry: `celery -A workers.celery_app worker`. Importing it refuses graphs that cannot run."""
+
+import logging
+import threading
+from typing import Any
+
+import structlog
+from celery.signals import beat_init, celeryd_after_setup, setup_logging, worker_shutdown
+
+from shared.logs import configure_logging
+from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, make_app, redis_url
+from shared.settings import get_settings
+from workers.runner.runtime import Runtime
+from workers.runner.tasks import register
+
+log = structlog.get_logger()
+settings = get_settings()
+app = make_app(settings)
+app.conf.update(
+    result_backend=f"{RESULT_BACKEND}+{redis_url(settings)}",
+    result_backend_always_retry=True,  # a blip must not turn a finished header task into a failed chord
+    result_backend_max_retries=30,
+    result_expires=86400,  # chord counters; a chord older than that is the reconciler's
+    beat_schedule={
+        # `expires`: what piled up while no worker ran is worth one tick, not a thousand
+        "dispatch": {
+            "task": "cragline.dispatch",
+            "schedule": 1.0,
+            "options": {"queue": CONTROL, "expires": 5, "ignore_result": True},
+        },
+        "reconcile": {
+            "task": "cragline.reconcile",
+            "schedule": 2.0,
+            "options": {"queue": CONTROL, "expires": 5, "ignore_result": True},
+        },
+    },
+)
+
+_runtime: Runtime | None = None
+_building = threading.Lock()
+
+
+def runtime() -> Runtime:
+    """This process's parts; built by the worker at its start."""
+    global _runtime
+    with _building:
+        if _runtime is None:
+            from workers.bootstrap import build_runtime
+
+            _runtime = build_runtime(settings, own_store=True, worker="unnamed")
+        return _runtime
+
+
+register(app, runtime)
+
+
+@app.task(name="ingest.file", queue=RETRIEVAL, ignore_result=True)
+def ingest_file(*, file_id: int) -> None:
+    """Take one file into its collection; its row in `ingest_files` says how it went."""
+    runtime().ingest_file(file_id)
+
+
+@setup_logging.connect
+def _logging(**_: Any) -> None:
+    configure_logging(settings)
+
+
+@beat_init.connect
+def _quiet_beat(**_: Any) -> None:
+    # The ticks would otherwise be the larger part of Flower's task list.
+    app.conf.task_send_sent_event = False
+
+
+@celeryd_after_setup.connect
+def _build(sender: str, instance: Any, **_: Any) -> None:
+    """Build the parts before the first message, so that what is wrong is said at the start."""
+    global _runtime
+    from workers.bootstrap import build_runtime
+
+    queues = set(instance.app.amqp.queues.consume_from)
+    _runtime = build_runtime(settings, own_store=RETRIEVAL in queues, worker=sender)
+    log.info("worker ready", worker=sender, queues=sorted(queues), models=settings.provider)
+
+
+@worker_shutdown.connect
+def _close(**_: Any) -> None:
+    if _runtime is not None:
+        _runtime.close()
+    logging.shutdown()

@@ -1,0 +1,146 @@
+"""The roles without a key and without a network: cosines of MiniLM, keywords, and quoted sentences.
+
+These cannot invent text, and they cannot reason. They go through the recorder like any paid call, so that
+the history of a run looks the same whoever plays its roles.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.clean import one_line
+from shared.statuses import GradeLabel
+from workers.models.minilm import NAME, VectorSource, best_cosines, cosines
+from workers.models.roles import CallRecorder, CallResult, CallSpec, Document, GeneratedAnswer, GradeVerdict
+from workers.models.sentences import sentences
+from workers.models.words import content_words
+
+NO_PROMPT = "none"
+KEYWORDS = "local/keywords"
+_RELATIVE_CUT = 0.85  # further sentences must score at least this share of the best one
+_MAX_QUERY_WORDS = 25
+_MAX_SENTENCES = 400  # candidates looked at, over all documents
+_QUESTION_MARKS = ("?", "？", "؟", '?"', "?)", "?”")
+
+
+def _spec(role: str, model: str, request: dict[str, Any]) -> CallSpec:
+    return CallSpec(role=role, provider="local", model=model, prompt_version=NO_PROMPT, request=request)
+
+
+class LocalRelevanceGrader:
+    """`roles.RelevanceGrader`: relevant when the cosine of question and text is at least `relevant_at`.
+
+    A text that is too long for the model counts as its best window.
+    """
+
+    def __init__(self, embedder: VectorSource, relevant_at: float, recorder: CallRecorder) -> None:
+        self._embedder = embedder
+        self._relevant_at = relevant_at
+        self._recorder = recorder
+
+    def grade(self, question: str, document: Document) -> GradeVerdict:
+        score = self.score(question, [document["text"]])[0]
+        label = GradeLabel.RELEVANT if score >= self._relevant_at else GradeLabel.NOT_RELEVANT
+        return GradeVerdict(label=label.value, score=score, model=NAME, prompt_version=NO_PROMPT)
+
+    def score(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Cosine of each text in 0..1, same order. One recorded call for all of them."""
+        if not texts:
+            return []
+        spec = _spec("relevance_grader", NAME, {"question": question, "texts": list(texts)})
+
+        def perform() -> CallResult:
+            scores = best_cosines(self._embedder, question, texts)
+            return CallResult([round(score, 6) for score in scores])
+
+        return [float(score) for score in self._recorder.call(spec, perform)]
+
+
+class LocalQueryRewriter:
+    """`roles.QueryRewriter`: the content words of the question, in its order."""
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        self._recorder = recorder
+
+    def rewrite(self, question: str) -> str:
+        spec = _spec("query_rewriter", KEYWORDS, {"question": question})
+        return str(self._recorder.call(spec, lambda: CallResult(keyword_query(question))))
+
+
+def keyword_query(question: str) -> str:
+    """Names, numbers and content words, each once, at most 25; the question itself when none is left."""
+    seen: set[str] = set()
+    kept: list[str] = []
+    for word in content_words(question):
+        if word.lower() not in seen:
+            seen.add(word.lower())
+            kept.append(word)
+    return " ".join(kept[:_MAX_QUERY_WORDS]) or one_line(question, 200) or "?"
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    document: int
+    text: str
+    score: float
+
+
+class LocalAnswerGenerator:
+    """`roles.AnswerGenerator`: the sentences of the documents nearest to the question, quoted verbatim.
+
+    Answers only when the best one has a cosine of at least `answer_at`; quotes at most `sentences`.
+    """
+
+    def __init__(
+        self, embedder: VectorSource, answer_at: float, sentences: int, recorder: CallRecorder
+    ) -> None:
+        self._embedder = embedder
+        self._answer_at = answer_at
+        self._sentences = max(sentences, 1)
+        self._recorder = recorder
+
+    def answer(self, question: str, documents: Sequence[Document]) -> GeneratedAnswer:
+        texts = [document["text"] for document in documents]
+        request = {
+            "question": question,
+            "documents": texts,
+            "answer_at": self._answer_at,
+            "sentences": self._sentences,
+        }
+        spec = _spec("answer_generator", NAME, request)
+        response = self._recorder.call(spec, lambda: CallResult(self._extract(question, texts)))
+        return GeneratedAnswer(response["text"], tuple(response["cited"]), response["why_not"])
+
+    def _extract(self, question: str, texts: Sequence[str]) -> dict[str, Any]:
+        candidates = self._candidates(question, texts)
+        best = max((candidate.score for candidate in candidates), default=0.0)
+        if not candidates or best < self._answer_at:
+            found = f"best {best:.2f}, needed {self._answer_at:.2f}" if candidates else "they hold none"
+            why_not = f"no sentence in the documents supports an answer ({found})"
+            return {"text": "", "cited": [], "why_not": why_not}
+        near = [candidate for candidate in candidates if candidate.score >= best * _RELATIVE_CUT]
+        chosen = sorted(near, key=lambda candidate: -candidate.score)[: self._sentences]
+        quoted = [candidate for candidate in candidates if candidate in chosen]  # in document order
+        text = " ".join(f'"{candidate.text}" [{candidate.document + 1}]' for candidate in quoted)
+        return {"text": text, "cited": sorted({candidate.document for candidate in quoted}), "why_not": ""}
+
+    def _candidates(self, question: str, texts: Sequence[str]) -> list[_Candidate]:
+        """Every sentence that could be an answer, once each: no headings, no questions."""
+        found: list[tuple[int, str]] = []
+        seen: set[str] = set()
+        for position, text in enumerate(texts):
+            for sentence in sentences(text):
+                key = one_line(sentence).casefold()
+                if (
+                    key not in seen
+                    and not sentence.startswith("#")
+                    and not sentence.endswith(_QUESTION_MARKS)
+                ):
+                    seen.add(key)
+                    found.append((position, sentence))
+        found = found[:_MAX_SENTENCES]
+        scores = cosines(self._embedder, question, [sentence for _, sentence in found])
+        return [
+            _Candidate(position, sentence, score)
+            for (position, sentence), score in zip(found, scores, strict=True)
+        ]

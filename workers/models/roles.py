@@ -1,0 +1,114 @@
+"""The roles that models play, as the nodes see them. `local.py` and `openai.py` fill them.
+
+Every value that crosses a role is a JSON value or a small frozen record, because it ends up in the state
+of a run. Every outside call goes through a `CallRecorder`, so that it is stored before anything depends
+on it, and a repeated task reuses it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
+
+
+class Document(TypedDict):
+    """A passage, from the store or from the web."""
+
+    id: str  # the store's point id, or `web:<n>`
+    text: str
+    title: str
+    source: str  # a path or URL a person can open
+    page: int | None  # 1-based page of a PDF
+    score: float | None  # similarity of the retrieval; None where the source gives none
+    origin: str  # "store" or "web"
+
+
+@dataclass(frozen=True)
+class GradeVerdict:
+    """What a relevance grader says of one document. `score` is in 0..1, None when the model gave none."""
+
+    label: str  # a shared.statuses.GradeLabel value
+    score: float | None
+    model: str
+    prompt_version: str
+    detail: str = ""  # what an unparsed output looked like, shortened
+
+
+@dataclass(frozen=True)
+class GeneratedAnswer:
+    """`text` is empty and `why_not` filled when the documents do not answer the question.
+
+    `cited` holds 0-based positions in the documents that were given.
+    """
+
+    text: str
+    cited: tuple[int, ...]
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """What `perform` of a recorded call hands back. Tokens are None when the provider did not say."""
+
+    response: Any  # JSON value; what a repeated task gets instead of a new call
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class CallSpec:
+    """What identifies a call: the same spec within one (run, step, branch) is the same call."""
+
+    role: str
+    provider: str  # "openai" or "local"
+    model: str
+    prompt_version: str
+    request: dict[str, Any]  # JSON value, hashed; never stored where it would leak a key
+    reusable: bool = True  # False: the response is not kept (a vector), so a repeated task calls again
+
+
+class CallRecorder(Protocol):
+    def call(self, spec: CallSpec, perform: Callable[[], CallResult]) -> Any:
+        """The response of `perform`, or the stored one of an earlier attempt. Errors pass through, recorded."""
+        ...
+
+
+class RelevanceGrader(Protocol):
+    def grade(self, question: str, document: Document) -> GradeVerdict: ...
+
+    def score(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Relevance of each text (a strip) in 0..1, same order."""
+        ...
+
+
+class QueryRewriter(Protocol):
+    def rewrite(self, question: str) -> str:
+        """A query for a web search engine, never empty."""
+        ...
+
+
+class AnswerGenerator(Protocol):
+    def answer(self, question: str, documents: Sequence[Document]) -> GeneratedAnswer: ...
+
+
+class Embedder(Protocol):
+    @property
+    def name(self) -> str: ...  # "<provider>/<model>", kept with a collection
+
+    @property
+    def dimension(self) -> int: ...
+
+    def embed_documents(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+    def embed_query(self, text: str) -> list[float]: ...
+
+
+class Retriever(Protocol):
+    """A vector store and an embedder, bound to one collection."""
+
+    def retrieve(self, query: str, k: int) -> list[Document]: ...
+
+
+class WebSearch(Protocol):
+    def search(self, query: str, k: int) -> list[Document]:
+        """At most `k` results. Raises TransientError or PermanentError."""
+        ...

@@ -1,0 +1,12 @@
+"""Fetch the k documents nearest to the question."""
+
+from typing import Any
+
+from workers.graphs.state import RagState
+from workers.nodes.resources import Resources
+
+
+def retrieve(state: RagState, resources: Resources) -> dict[str, Any]:
+    """Writes `query` and `documents`, best first; none at all is a result, not an error."""
+    query = state.get("query") or state["question"]
+    return {"query": query, "documents": resources.retriever.retrieve(query, state["params"]["k"])}

@@ -1,0 +1,210 @@
+"""The claim: (run, step, branch) is won by compare-and-set before its node runs, and given up the same way.
+
+Only the database's clock decides. A claim whose lease has run out belongs to whoever takes it next, and
+the attempt number tells the old owner, if it comes back, that its result is not wanted.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import and_, exists, func, insert, or_, select, text, update
+from sqlalchemy.orm import Session
+
+from shared.clean import clean_json
+from shared.plan import Plan
+from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
+from shared.tables import Batch, Claim, Run, Transition
+
+
+@dataclass(frozen=True)
+class Won:
+    """A claim that this process owns until its lease runs out."""
+
+    run_id: int
+    step: int
+    branch: int
+    width: int
+    node: str
+    attempt: int
+    argument: Any
+    came_from: list[str]
+    task_id: str
+    worker: str
+    started_at: datetime
+    batch_id: int
+    month: date
+    question: str
+    plan: Plan
+
+    @property
+    def last_attempt(self) -> bool:
+        return self.attempt >= self.plan.max_attempts
+
+
+class LostClaim(Exception):
+    """The lease ran out and somebody else has the claim: drop the result, change nothing."""
+
+
+def seconds(value: Any) -> Any:
+    """An SQL interval of `value` seconds: a number, or an SQL expression of one."""
+    return func.make_interval(0, 0, 0, 0, 0, 0, value)
+
+
+def win(
+    session: Session, run_id: int, step: int, branch: int, *, task_id: str, worker: str, lease: float
+) -> Won | None:
+    """Claim a branch; None when there is nothing to do (done, not due, somebody else's, run ended)."""
+    claimed = session.execute(
+        update(Claim)
+        .where(
+            Claim.run_id == run_id,
+            Claim.step == step,
+            Claim.branch == branch,
+            Claim.status == ClaimStatus.READY,
+            or_(Claim.not_before.is_(None), Claim.not_before <= func.now()),
+            exists().where(Run.id == run_id, Run.status == RunStatus.RUNNING, Run.step == step),
+        )
+        .values(
+            status=ClaimStatus.RUNNING,
+            attempt=Claim.attempt + 1,
+            worker=worker,
+            task_id=task_id,
+            started_at=func.clock_timestamp(),
+            lease_until=func.now() + seconds(lease),
+        )
+        .returning(Claim.width, Claim.node, Claim.attempt, Claim.argument, Claim.came_from, Claim.started_at)
+    ).one_or_none()
+    if claimed is None:
+        return None
+    run = session.execute(
+        select(Run.batch_id, Run.question, Batch.month, Batch.plan)
+        .join(Batch, Batch.id == Run.batch_id)
+        .where(Run.id == run_id)
+    ).one()
+    return Won(
+        run_id=run_id,
+        step=step,
+        branch=branch,
+        width=claimed.width,
+        node=claimed.node,
+        attempt=claimed.attempt,
+        argument=claimed.argument,
+        came_from=claimed.came_from,
+        task_id=task_id,
+        worker=worker,
+        started_at=claimed.started_at,
+        batch_id=run.batch_id,
+        month=run.month,
+        question=run.question,
+        plan=Plan.model_validate(run.plan),
+    )
+
+
+def _mine(won: Won) -> Any:
+    return and_(
+        Claim.run_id == won.run_id,
+        Claim.step == won.step,
+        Claim.branch == won.branch,
+        Claim.status == ClaimStatus.RUNNING,
+        Claim.attempt == won.attempt,
+    )
+
+
+def _give_back(session: Session, won: Won, values: dict[str, Any]) -> None:
+    changed = session.execute(
+        update(Claim).where(_mine(won)).values(lease_until=None, **values).returning(Claim.run_id)
+    ).one_or_none()
+    if changed is None:
+        raise LostClaim(f"run {won.run_id} step {won.step} branch {won.branch} attempt {won.attempt}")
+
+
+def mark_done(session: Session, won: Won, goes_to: list[dict[str, Any]], join_grace: float) -> None:
+    """Raises LostClaim. `join_grace`: seconds after which the reconciler joins if the chord has not."""
+    _give_back(
+        session,
+        won,
+        {"status": ClaimStatus.DONE, "goes_to": goes_to, "wake_at": func.now() + seconds(join_grace)},
+    )
+
+
+def mark_failed(session: Session, won: Won) -> None:
+    """Out of tries, or beyond mending. Raises LostClaim."""
+    _give_back(session, won, {"status": ClaimStatus.FAILED, "wake_at": func.now()})
+
+
+def mark_for_retry(session: Session, won: Won, pause: float) -> None:
+    """Ready again after `pause` seconds. Raises LostClaim."""
+    due = func.now() + seconds(pause)
+    _give_back(session, won, {"status": ClaimStatus.READY, "not_before": due, "wake_at": due})
+
+
+def renew(session: Session, held: list[Won], lease: float) -> None:
+    """Extend the leases of the claims that this process still works on."""
+    keys = [(won.run_id, won.step, won.branch, won.attempt) for won in held]
+    session.execute(
+        text(
+            "UPDATE claims SET lease_until = now() + make_interval(secs => :lease)"
+            " FROM unnest(CAST(:runs AS bigint[]), CAST(:steps AS int[]), CAST(:branches AS int[]),"
+            "             CAST(:attempts AS int[])) AS mine (run_id, step, branch, attempt)"
+            " WHERE (claims.run_id, claims.step, claims.branch, claims.attempt)"
+            "     = (mine.run_id, mine.step, mine.branch, mine.attempt) AND claims.status = 'running'"
+        ),
+        {
+            "lease": lease,
+            "runs": [key[0] for key in keys],
+            "steps": [key[1] for key in keys],
+            "branches": [key[2] for key in keys],
+            "attempts": [key[3] for key in keys],
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens and cost of an attempt; None where no model call said any."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+def add_transition(
+    session: Session,
+    won: Won,
+    status: TransitionStatus,
+    *,
+    goes_to: list[str] | None = None,
+    state_update: dict[str, Any] | None = None,
+    usage: Usage | None = None,
+    error: BaseException | None = None,
+    error_text: str | None = None,
+) -> None:
+    """Write the record of this attempt, ended now."""
+    usage = usage or Usage()
+    started, ended = won.started_at, func.greatest(func.clock_timestamp(), won.started_at)
+    session.execute(
+        insert(Transition).values(
+            month=won.month,
+            run_id=won.run_id,
+            batch_id=won.batch_id,
+            step=won.step,
+            branch=won.branch,
+            attempt=won.attempt,
+            node=won.node,
+            status=status,
+            came_from=won.came_from,
+            goes_to=goes_to or [],
+            state_update=None if state_update is None else clean_json(state_update),
+            started_at=started,
+            ended_at=ended,
+            duration_ms=func.extract("epoch", ended - started) * 1000,
+            worker=won.worker,
+            task_id=won.task_id,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=usage.cost_usd,
+            error_class=None if error is None else type(error).__name__,
+            error=error_text,
+        )
+    )

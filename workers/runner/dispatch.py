@@ -1,0 +1,120 @@
+"""Admission: a bounded window of runs in flight, shared fairly by the open batches.
+
+A batch of a million is a million rows and a few hundred messages. Each open batch in turn gets one of the
+free places, so ten questions submitted behind a million do not wait for them.
+"""
+
+from sqlalchemy import Engine, func, insert, select, text, update
+from sqlalchemy.orm import Session
+
+from shared.db import transaction
+from shared.plan import Plan
+from shared.settings import Settings
+from shared.statuses import RunStatus
+from shared.tables import Batch, Claim, Run
+from workers.runner.advance import Publication, input_of
+from workers.runner.claims import seconds
+from workers.runner.pipelines import adapters
+from workers.runner.prompts import freeze_prompts
+
+# One dispatcher at a time: two would both count the window before filling it.
+DISPATCH_LOCK = 7226_0002
+
+_NEXT = text(
+    """
+    SELECT candidate.id
+      FROM batches
+     CROSS JOIN LATERAL (
+           SELECT pending.id, row_number() OVER (ORDER BY pending.first_row) AS turn
+             FROM (SELECT id, first_row FROM runs
+                    WHERE batch_id = batches.id AND status = 'pending'
+                    ORDER BY first_row LIMIT :room) AS pending) AS candidate
+     WHERE batches.status = 'open'
+     ORDER BY candidate.turn, batches.id
+     LIMIT :room
+    """
+)
+_END_BATCHES = text(
+    """
+    UPDATE batches
+       SET status = 'ended',
+           ended_at = greatest(submitted_at, (SELECT max(ended_at) FROM runs WHERE batch_id = batches.id))
+     WHERE status = 'open'
+       AND NOT EXISTS (SELECT FROM runs WHERE batch_id = batches.id AND status IN ('pending', 'running'))
+    """
+)
+
+
+def admit(engine: Engine, settings: Settings) -> list[Publication]:
+    """Fill the window, end the batches that are through, and return what is to be published."""
+    with transaction(engine) as session:
+        if not session.scalar(select(func.pg_try_advisory_xact_lock(DISPATCH_LOCK))):
+            return []
+        session.execute(_END_BATCHES)
+        in_flight = session.scalar(select(func.count()).where(Run.status == RunStatus.RUNNING)) or 0
+        room = settings.window - in_flight
+        if room <= 0:
+            return []
+        ids = list(session.scalars(_NEXT, {"room": room}))
+        if not ids:
+            return []
+        return _admit(session, ids, settings)
+
+
+def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publication]:
+    # Locked and looked at again: a cancel may have come between.
+    runs = session.execute(
+        select(Run.id, Run.batch_id, Run.question)
+        .where(Run.id.in_(ids), Run.status == RunStatus.PENDING)
+        .with_for_update(skip_locked=True)
+    ).all()
+    plans = _plans(session, {run.batch_id for run in runs})
+    order = {run_id: at for at, run_id in enumerate(ids)}
+    publications, rows = [], []
+    for run in sorted(runs, key=lambda run: order[run.id]):
+        plan = plans[run.batch_id]
+        adapter = adapters()[plan.pipeline]
+        tasks = adapter.first_steps(input_of(adapter, run.question, plan))
+        publications.append(
+            Publication(plan.pipeline, run.batch_id, run.id, 1, [task.node for task in tasks])
+        )
+        for branch, task in enumerate(tasks):
+            rows.append(
+                {
+                    "run_id": run.id,
+                    "step": 1,
+                    "branch": branch,
+                    "width": len(tasks),
+                    "node": task.node,
+                    "argument": task.argument,
+                    "came_from": ["__start__"],
+                    "publishes": 1,
+                }
+            )
+    if not rows:
+        return []
+    admitted = [run.id for run in runs]
+    session.execute(
+        update(Run)
+        .where(Run.id.in_(admitted))
+        .values(status=RunStatus.RUNNING, step=1, admitted_at=func.clock_timestamp())
+    )
+    session.execute(insert(Claim), rows)
+    session.execute(
+        update(Claim)
+        .where(Claim.run_id.in_(admitted))
+        .values(wake_at=func.now() + seconds(settings.republish_seconds))
+    )
+    return publications
+
+
+def _plans(session: Session, batch_ids: set[int]) -> dict[int, Plan]:
+    """The batches' plans; a batch seen for the first time gets its prompt versions frozen."""
+    plans = {}
+    for row in session.execute(select(Batch.id, Batch.plan).where(Batch.id.in_(batch_ids))):
+        plan = Plan.model_validate(row.plan)
+        if not plan.prompts and plan.provider != "local":
+            plan = freeze_prompts(session, plan)
+            session.execute(update(Batch).where(Batch.id == row.id).values(plan=plan.model_dump()))
+        plans[row.id] = plan
+    return plans

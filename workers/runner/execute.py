@@ -1,0 +1,193 @@
+"""Run one claimed node: claim -> run -> commit -> what to publish next.
+
+No transaction is open while the node runs. Whatever happens inside the node ends as a row; nothing is
+raised to Celery, because a header task that raises takes its chord with it.
+"""
+
+import random
+from typing import Any
+
+import structlog
+from sqlalchemy import Engine, insert
+from sqlalchemy.orm import Session
+
+from shared.clean import clean_json
+from shared.db import transaction
+from shared.errors import TransientError
+from shared.settings import Settings
+from shared.statuses import TransitionStatus
+from shared.tables import Grade
+from workers.runner import advance, claims
+from workers.runner.claims import LostClaim, Won
+from workers.runner.graph_adapter import GraphAdapter, Next
+from workers.runner.heartbeat import Heartbeat
+from workers.runner.ledger import Ledger, describe
+from workers.runner.pipelines import adapters
+from workers.runner.resources import ResourceFactory
+
+log = structlog.get_logger()
+
+
+class Executor:
+    """What runs nodes in one worker process."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        resources: ResourceFactory,
+        heartbeat: Heartbeat,
+        worker: str,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._resources = resources
+        self._heartbeat = heartbeat
+        self._worker = worker
+
+    def run(
+        self, run_id: int, step: int, branch: int, task_id: str
+    ) -> tuple[advance.Publication | None, bool]:
+        """Run the node of (run, step, branch) if it can be claimed.
+
+        Returns what is to be published next, and whether the branch of a fan-out is over (done or failed).
+        """
+        with transaction(self._engine) as session:
+            won = claims.win(
+                session,
+                run_id,
+                step,
+                branch,
+                task_id=task_id,
+                worker=self._worker,
+                lease=self._settings.lease_seconds,
+            )
+            if won is None:
+                return None, False
+            adapter = adapters()[won.plan.pipeline]
+            # A branch that got its own argument and leads to one place needs no state: its join folds it.
+            needed = won.argument is None or adapter.routes_by_state(won.node)
+            state = advance.load_state(session, adapter, won, before=step) if needed else {}
+        with structlog.contextvars.bound_contextvars(run_id=run_id, step=step, branch=branch, node=won.node):
+            with self._heartbeat.holding(won, adapter.timeout(won.node)):
+                outcome = self._run_node(won, adapter, state)
+            return self._settle(won, outcome), True
+
+    def _run_node(self, won: Won, adapter: GraphAdapter, state: dict[str, Any]) -> "Outcome":
+        ledger = Ledger(self._engine, won)
+        try:
+            resources = self._resources.make(won.plan, ledger)
+            seen = state if won.argument is None else won.argument
+            update = adapter.run_node(won.node, seen, resources, last_attempt=won.last_attempt)
+            merged = adapter.merge(state, [update])
+            return Outcome(ledger, update, merged, adapter.next_steps(won.node, merged), None)
+        except Exception as error:  # noqa: BLE001 - whatever a node raises is a row, never a lost chord
+            if not isinstance(error, TransientError):
+                log.warning("node failed", error=describe(error))
+            return Outcome(ledger, {}, state, [], error)
+
+    def _settle(self, won: Won, outcome: "Outcome") -> advance.Publication | None:
+        try:
+            with transaction(self._engine) as session:
+                if outcome.error is None:
+                    return self._succeeded(session, won, outcome)
+                self._failed(session, won, outcome.error, outcome.ledger.usage())
+        except LostClaim:
+            log.info("claim was lost; result dropped")
+        return None
+
+    def _succeeded(self, session: Session, won: Won, outcome: "Outcome") -> advance.Publication | None:
+        # The run's row first, then the claim: everybody who needs both takes them in this order.
+        run = self._lock(session, won) if won.width == 1 else None
+        goes_to = [step.to_json() for step in outcome.goes_to]
+        claims.mark_done(session, won, clean_json(goes_to), join_grace=self._settings.heartbeat_seconds)
+        claims.add_transition(
+            session,
+            won,
+            TransitionStatus.SUCCEEDED,
+            goes_to=[step.node for step in outcome.goes_to] or ["__end__"],
+            state_update=outcome.update,
+            usage=outcome.ledger.usage(),
+        )
+        outcome.ledger.write_buffered(session)
+        add_grades(session, won, outcome.update)
+        if run is None:
+            return None
+        tasks = adapters()[won.plan.pipeline].superstep([outcome.goes_to])
+        return advance.enter(
+            session,
+            run,
+            won.step,
+            tasks,
+            [won.node],
+            outcome.state,
+            self._settings.republish_seconds,
+        )
+
+    @staticmethod
+    def _lock(session: Session, won: Won) -> advance.LockedRun:
+        run = advance.lock_run(session, won.run_id, won.step)
+        if run is None:
+            raise LostClaim("the run has ended or moved on")
+        return run
+
+    def _failed(self, session: Session, won: Won, error: Exception, usage: claims.Usage) -> None:
+        if won.width == 1:
+            self._lock(session, won)
+        text = describe(error)
+        if isinstance(error, TransientError) and not won.last_attempt:
+            claims.mark_for_retry(session, won, pause_after(won.attempt, error.retry_after, self._settings))
+            claims.add_transition(
+                session, won, TransitionStatus.RETRIED, usage=usage, error=error, error_text=text
+            )
+            return
+        if isinstance(error, TransientError):
+            text = f"{text} (after {won.attempt} attempts)"
+        claims.mark_failed(session, won)
+        claims.add_transition(
+            session, won, TransitionStatus.FAILED, usage=usage, error=error, error_text=text
+        )
+        if won.width == 1:
+            advance.fail_run(session, won.run_id, f"{won.node}: {text}")
+
+
+class Outcome:
+    """What came of running a node: an update, or an error."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        update: dict[str, Any],
+        state: dict[str, Any],
+        goes_to: list[Next],
+        error: Exception | None,
+    ) -> None:
+        self.ledger = ledger
+        self.update = update
+        self.state = state
+        self.goes_to = goes_to
+        self.error = error
+
+
+def pause_after(attempt: int, retry_after: float | None, settings: Settings) -> float:
+    """Seconds until the next attempt: what the provider asked for, else doubled each time, with jitter."""
+    if retry_after is not None:
+        return max(0.0, retry_after) + random.uniform(0, 0.5)  # noqa: S311 - spreading, not secrecy
+    longest: float = min(settings.retry_cap, settings.retry_base * 2 ** (attempt - 1))
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def add_grades(session: Session, won: Won, update: dict[str, Any]) -> None:
+    """An update's `grades` are also rows, so that SQL can ask about them. One document a branch."""
+    rows = [
+        {
+            "batch_id": won.batch_id,
+            "run_id": won.run_id,
+            "step": won.step,
+            "branch": won.branch + at,
+            **clean_json(grade),
+        }
+        for at, grade in enumerate(update.get("grades", []))
+    ]
+    if rows:
+        session.execute(insert(Grade), rows)

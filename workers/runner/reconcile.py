@@ -1,0 +1,126 @@
+"""Heals from Postgres whatever the queue has lost. Idempotent, and safe to run twice at once.
+
+lease run out        -> a `lost` transition; ready again, or failed after the last attempt
+ready and overdue    -> published again, with a growing pause
+all branches over    -> joined, when the chord's body did not
+"""
+
+from sqlalchemy import Engine, func, select, text, update
+
+from shared.db import transaction
+from shared.plan import Plan
+from shared.settings import Settings
+from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
+from shared.tables import Batch, Claim, Run
+from workers.runner import advance, claims
+from workers.runner.advance import Publication
+from workers.runner.claims import Won
+
+SWEEP = 500  # claims looked at in one transaction
+_LONGEST_PAUSE = 600.0
+
+
+def take_back_lost(engine: Engine) -> int:
+    """Claims whose worker was not heard of: recorded as lost, and given to the next."""
+    with transaction(engine) as session:
+        rows = session.execute(
+            select(Claim, Run.question, Run.batch_id, Batch.month, Batch.plan)
+            .join(Run, Run.id == Claim.run_id)
+            .join(Batch, Batch.id == Run.batch_id)
+            .where(Claim.status == ClaimStatus.RUNNING, Claim.lease_until < func.now())
+            .limit(SWEEP)
+            .with_for_update(of=Claim, skip_locked=True)
+        ).all()
+        for row in rows:
+            won = _as_won(row)
+            note = f"lost: worker {won.worker} was not heard of"
+            if won.last_attempt:
+                text_ = f"{note}, at the last of {won.attempt} attempts"
+                claims.add_transition(session, won, TransitionStatus.FAILED, error_text=text_)
+                claims.mark_failed(session, won)
+            else:
+                claims.add_transition(session, won, TransitionStatus.LOST, error_text=note)
+                claims.mark_for_retry(session, won, 0.0)
+    return len(rows)
+
+
+def _as_won(row: "object") -> Won:
+    claim: Claim = row.Claim  # type: ignore[attr-defined]
+    assert claim.started_at is not None
+    return Won(
+        run_id=claim.run_id,
+        step=claim.step,
+        branch=claim.branch,
+        width=claim.width,
+        node=claim.node,
+        attempt=claim.attempt,
+        argument=None,
+        came_from=claim.came_from,
+        task_id=claim.task_id or "",
+        worker=claim.worker or "",
+        started_at=claim.started_at,
+        batch_id=row.batch_id,  # type: ignore[attr-defined]
+        month=row.month,  # type: ignore[attr-defined]
+        question=row.question,  # type: ignore[attr-defined]
+        plan=Plan.model_validate(row.plan),  # type: ignore[attr-defined]
+    )
+
+
+def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
+    """Ready claims that nobody took in time, to be published again one by one, outside any chord."""
+    with transaction(engine) as session:
+        found = session.execute(
+            select(
+                Claim.run_id, Claim.step, Claim.branch, Claim.node, Claim.width, Run.batch_id, Batch.pipeline
+            )
+            .join(Run, Run.id == Claim.run_id)
+            .join(Batch, Batch.id == Run.batch_id)
+            .where(
+                Claim.status == ClaimStatus.READY,
+                Claim.wake_at <= func.now(),
+                Run.status == RunStatus.RUNNING,
+            )
+            .order_by(Claim.wake_at)
+            .limit(SWEEP)
+            .with_for_update(of=Claim, skip_locked=True)
+        ).all()
+        for row in found:
+            pause = func.least(settings.republish_seconds * func.power(2, Claim.publishes), _LONGEST_PAUSE)
+            session.execute(
+                update(Claim)
+                .where(Claim.run_id == row.run_id, Claim.step == row.step, Claim.branch == row.branch)
+                .values(publishes=Claim.publishes + 1, wake_at=func.now() + claims.seconds(pause))
+            )
+    return [
+        # `nodes` is by branch; only this branch's place in it is read
+        (Publication(row.pipeline, row.batch_id, row.run_id, row.step, [row.node] * row.width), row.branch)
+        for row in found
+    ]
+
+
+_OVER = text(
+    """
+    SELECT claims.run_id, claims.step
+      FROM claims
+     WHERE claims.status <> 'running' AND claims.wake_at <= now()
+       AND claims.status IN ('done', 'failed')
+       AND NOT EXISTS (SELECT FROM claims AS other
+                        WHERE other.run_id = claims.run_id AND other.step = claims.step
+                          AND other.status NOT IN ('done', 'failed'))
+     GROUP BY claims.run_id, claims.step
+     LIMIT :sweep
+    """
+)
+
+
+def join_overdue(engine: Engine, settings: Settings) -> list[Publication]:
+    """Fan-outs whose branches are all over, but whose chord body never came."""
+    with transaction(engine) as session:
+        steps = session.execute(_OVER, {"sweep": SWEEP}).all()
+    publications = []
+    for run_id, step in steps:
+        with transaction(engine) as session:
+            next_step = advance.join(session, run_id, step, settings.republish_seconds)
+        if next_step is not None:
+            publications.append(next_step)
+    return publications

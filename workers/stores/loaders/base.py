@@ -1,0 +1,123 @@
+"""What every loader shares: the record it yields, the error it raises, and how bytes become text."""
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.clean import clean_text
+from shared.errors import CraglineError
+
+MAX_WHOLE_FILE = 50 * 1024 * 1024  # bytes; JSONL is streamed and has no such limit
+_BLOCK = 1 << 20
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins with UTF-16's
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+class LoadError(CraglineError):
+    """A file cannot be turned into documents; names the file, where in it, and the remedy."""
+
+
+@dataclass(frozen=True)
+class LoadedDocument:
+    """A text with its origin. The pages of a PDF share their `source`; `page` is 1-based, else None."""
+
+    source: str  # the path, or `path#id` for a JSONL record
+    title: str
+    text: str
+    page: int | None
+    path: str
+
+
+def check_size(path: Path) -> None:
+    """Raises LoadError for a file that would have to be held in memory whole and is too big for it."""
+    size = path.stat().st_size
+    if size > MAX_WHOLE_FILE:
+        raise LoadError(
+            f"{path}: {size / 1e6:.0f} MB is more than the {MAX_WHOLE_FILE / 1e6:.0f} MB a file may have. "
+            "Split it, or turn it into JSONL, which has no limit."
+        )
+
+
+def detect_encoding(path: Path, notes: list[str]) -> str:
+    """The codec to open `path` with: by its mark, else UTF-8, UTF-16 without a mark, or cp1252.
+
+    Reads the file in blocks. Raises LoadError for bytes that are no text.
+    """
+    with path.open("rb") as file:
+        head = file.read(64 * 1024)
+    for mark, codec in _BOMS:
+        if head.startswith(mark):
+            return codec
+    unmarked = _utf16_without_mark(head)
+    if unmarked:
+        notes.append(f"read as {unmarked.upper()}, though it has no byte order mark")
+        return unmarked
+    if _binary(head):
+        raise LoadError(f"{path}: this is not text (too many control characters); is the suffix right?")
+    if _is_utf8(path):
+        return "utf-8"
+    notes.append("not UTF-8: read as Windows-1252; convert it to UTF-8 if characters look wrong")
+    return "cp1252"
+
+
+def read_text(path: Path, notes: list[str]) -> str:
+    """The whole file as clean text with `\\n` line ends. Raises LoadError (too big, no text)."""
+    check_size(path)
+    codec = detect_encoding(path, notes)
+    with path.open(encoding=codec, errors="replace", newline=None) as file:
+        return tidy(file.read(), notes)
+
+
+def tidy(text: str, notes: list[str]) -> str:
+    """`text` without what Postgres refuses; a note says when something was replaced."""
+    cleaned = clean_text(text)
+    if cleaned != text:
+        note = "holds NUL characters or lone surrogates, which were replaced by U+FFFD"
+        if note not in notes:
+            notes.append(note)
+    return cleaned
+
+
+def one(path: Path, title: str, text: str) -> Iterator[LoadedDocument]:
+    """The single document of a file, or none when it holds no text."""
+    if text.strip():
+        yield LoadedDocument(source=str(path), title=title, text=text, page=None, path=str(path))
+
+
+def _utf16_without_mark(head: bytes) -> str | None:
+    """UTF-16 of mostly Latin text has a NUL as nearly every second byte, always on the same side."""
+    sample = head[: len(head) // 2 * 2]
+    if len(sample) < 4:
+        return None
+    half = len(sample) / 2
+    even, odd = sample[0::2].count(0) / half, sample[1::2].count(0) / half
+    if odd > 0.6 and even < 0.1:
+        return "utf-16-le"
+    if even > 0.6 and odd < 0.1:
+        return "utf-16-be"
+    return None
+
+
+def _binary(head: bytes) -> bool:
+    """More than a tenth of control characters: a stray NUL in a text is mended, a picture is refused."""
+    allowed = b"\t\n\r\f\x1b"
+    controls = sum(1 for byte in head if byte < 32 and byte not in allowed)
+    return controls > len(head) / 10
+
+
+def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

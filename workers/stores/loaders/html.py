@@ -1,0 +1,109 @@
+"""HTML: the main text without menus and footers."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import trafilatura
+
+from shared.clean import one_line
+from workers.stores.loaders.base import LoadedDocument, check_size, detect_encoding, one, tidy
+
+MAX_PARSED = 5 * 1024 * 1024  # characters; finding the main text of more takes minutes and gigabytes
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE)
+_SILENT = {"script", "style", "noscript", "template", "svg"}
+_BREAKS = {
+    "p",
+    "div",
+    "br",
+    "li",
+    "tr",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "section",
+    "article",
+    "table",
+    "pre",
+}
+
+
+class _Stripper(HTMLParser):
+    """All visible text and the title; knows nothing of what is main and what is menu."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self.title = ""
+        self._silent = 0
+        self._in_title = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _SILENT:
+            self._silent += 1
+        elif tag == "title":
+            self._in_title = True
+        elif tag in _BREAKS:
+            self.parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _SILENT:
+            self._silent = max(0, self._silent - 1)
+        elif tag == "title":
+            self._in_title = False
+        elif tag in _BREAKS:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+        elif not self._silent:
+            self.parts.append(data)
+
+    def text(self) -> str:
+        lines = (one_line(line) for line in "".join(self.parts).split("\n"))
+        return "\n".join(line for line in lines if line)
+
+
+def load_html(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
+    """The main text; where none can be told apart, all text with the tags stripped, and a note."""
+    check_size(path)
+    markup = tidy(_decode(path, notes), notes)
+    stripper = _Stripper()
+    stripper.feed(markup)
+    stripper.close()
+    text = _main_text(markup)
+    if not text:
+        text = stripper.text()
+        if text:
+            notes.append("no main text found: all text of the page was taken")
+    yield from one(path, one_line(stripper.title, 300) or path.stem, tidy(text, notes))
+
+
+def _main_text(markup: str) -> str:
+    if len(markup) > MAX_PARSED:
+        return ""
+    try:
+        found = trafilatura.extract(markup, include_comments=False, include_tables=True, favor_recall=True)
+    except Exception:  # noqa: BLE001 - hostile markup; the plain way remains
+        return ""
+    return (found or "").strip()
+
+
+def _decode(path: Path, notes: list[str]) -> str:
+    """As text: by the byte order mark, as UTF-8, or as the page itself says."""
+    found: list[str] = []
+    codec = detect_encoding(path, found)
+    data = path.read_bytes()
+    declared = _CHARSET.search(data[:4096])
+    if codec == "cp1252" and declared:
+        try:
+            return data.decode(declared[1].decode("ascii"), errors="replace")
+        except LookupError:
+            pass
+    notes.extend(found)
+    return data.decode(codec, errors="replace")
