@@ -122,6 +122,7 @@ def claim(engine: Engine, file_id: int) -> _Job | None:
         )
         session.refresh(row)
         lost = row.status == FileStatus.RUNNING
+        losses = row.notes.count(RETAKEN) + lost
         twin = aliased(IngestFile)
         other_runs = exists().where(
             twin.collection == row.collection, twin.path == row.path, twin.id != file_id, is_working(twin)
@@ -143,14 +144,13 @@ def claim(engine: Engine, file_id: int) -> _Job | None:
             )
             .returning(IngestFile.id)
         )
-        losses = row.notes.count(RETAKEN)
     if taken is None:
         return None
     if losses >= MAX_LOST:
         _finish(
             engine,
             job,
-            f"{job.path}: its worker was lost {losses + 1} times; the file may be what kills it.",
+            f"{job.path}: its worker was lost {losses} times; the file may be what kills it.",
             [],
         )
         return None

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from api.cli.output import cell, print_json
+from api.cli.output import console as output_console
 from shared.errors import CraglineError, UsageError
 from shared.plan import make_plan, params_type, parse_sets
 from shared.settings import get_settings
@@ -46,7 +47,7 @@ def ask(
     words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in sets)]
     if collection:
         words.append(f"--collection={collection}")
-    console = Console()
+    console = output_console()
     for event in _events([*words, "--", question]):
         if "error" in event:
             error = CraglineError(event["error"])

@@ -2,11 +2,13 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +18,12 @@ from shared.clean import clean_text, one_line
 CELL = 60  # characters of a text shown in a table
 
 
+WIDE = 200  # columns where there is no terminal whose width could be asked
+
+
 def console() -> Console:
-    return Console(soft_wrap=False)
+    out = Console()
+    return out if out.is_terminal else Console(width=WIDE)
 
 
 def plain(value: Any) -> Any:
@@ -48,11 +54,11 @@ def cell(value: Any, width: int | None = CELL) -> Text:
     if isinstance(value, datetime):
         shown = value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     elif isinstance(value, (dict, list)):
-        shown = (
-            ", ".join(map(str, value)) if _is_flat(value) else json.dumps(plain(value), ensure_ascii=False)
-        )
+        shown = _names(value) if _is_flat(value) else json.dumps(plain(value), ensure_ascii=False)
     elif isinstance(value, float):
         shown = f"{value:.3f}"
+    elif isinstance(value, Decimal):
+        shown = f"{value.normalize():f}"
     else:
         shown = str(value)
     printable = "".join(c if c.isprintable() else " " for c in clean_text(shown))
@@ -63,6 +69,11 @@ def _is_flat(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _names(values: list[str]) -> str:
+    """`a, b, b, b` as `a, b x3`: a fan-out leads to one node many times."""
+    return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in Counter(values).items())
+
+
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
@@ -70,7 +81,7 @@ def table(
     title: str | None = None,
     width: int | None = CELL,
 ) -> Table:
-    made = Table(title=title, title_justify="left", header_style="bold")
+    made = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         made.add_column(Text(column), overflow="fold")
     for row in rows:

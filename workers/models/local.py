@@ -4,6 +4,7 @@ These cannot invent text, and they cannot reason. They go through the recorder l
 the history of a run looks the same whoever plays its roles.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ _RELATIVE_CUT = 0.85  # further sentences must score at least this share of the 
 _MAX_QUERY_WORDS = 25
 _MAX_SENTENCES = 400  # candidates looked at, over all documents
 _QUESTION_MARKS = ("?", "？", "؟", '?"', "?)", "?”")
+_HEADING_WORDS = 8  # a line of fewer words without a stop, a digit or a colon is taken for a heading
+_ENDS = re.compile(r"[.!…。！．｡।۔;][\"'”’»)\]」』）*_`]*$")
+_LIST_MARK = re.compile(r"(?:[-*•‣·–]|\(?\w{1,3}[.)])\s")
 
 
 def _spec(role: str, model: str, request: dict[str, Any]) -> CallSpec:
@@ -131,11 +135,7 @@ class LocalAnswerGenerator:
         for position, text in enumerate(texts):
             for sentence in sentences(text):
                 key = one_line(sentence).casefold()
-                if (
-                    key not in seen
-                    and not sentence.startswith("#")
-                    and not sentence.endswith(_QUESTION_MARKS)
-                ):
+                if key not in seen and _can_answer(sentence):
                     seen.add(key)
                     found.append((position, sentence))
         found = found[:_MAX_SENTENCES]
@@ -144,3 +144,15 @@ class LocalAnswerGenerator:
             _Candidate(position, sentence, score)
             for (position, sentence), score in zip(found, scores, strict=True)
         ]
+
+
+def _can_answer(sentence: str) -> bool:
+    """Not for questions, headings and lines that only announce what follows: they resemble the question
+    most of all, and say nothing."""
+    if sentence.startswith("#") or sentence.endswith((*_QUESTION_MARKS, ":", "：")):
+        return False
+    if _ENDS.search(sentence) or _LIST_MARK.match(sentence) or ":" in sentence:
+        return True
+    return (
+        len(sentence.split()) >= _HEADING_WORDS or any(map(str.isdigit, sentence)) or not sentence.isascii()
+    )

@@ -21,7 +21,7 @@ from workers.stores.qdrant import VectorStore
 class WordHash:
     """An embedder without a model: each word adds to one of the dimensions. Counts what it embeds."""
 
-    def __init__(self, dimension: int = 32, name: str = "fake/word-hash") -> None:
+    def __init__(self, dimension: int = 256, name: str = "fake/word-hash") -> None:
         self.name = name
         self.dimension = dimension
         self.embedded: list[str] = []

@@ -1,4 +1,6 @@
-"""A stack of real Postgres and Valkey and one idle service, as a program: `HOME [CODE]` are its arguments.
+"""A stack of real servers and one idle service, as a program. Arguments: HOME SERVERS [CODE].
+
+SERVERS is `valkey` or `postgres,valkey`, CODE the Python of the service.
 
 It prints one line a step, and `READY`. A StackError goes to standard error, with exit code 1.
 """
@@ -19,16 +21,13 @@ from shared.stack.valkey import valkey_part
 IDLE = "import time; print('idle', flush=True); time.sleep(600)"
 
 
-def main(home: Path, code: str = IDLE) -> int:
+def main(home: Path, names: str, code: str = IDLE) -> int:
     def plan(settings: Settings, report: Report) -> Plan:
         secrets = ensure_secrets(home)
-        port = free_port()
-        servers = [
-            postgres_part(
-                home, secrets.postgres, port, fsync=False, say=lambda text: report("postgres", text)
-            ),
-            valkey_part(home, secrets.valkey, free_port(avoid=[port])),
-        ]
+        port, servers = free_port(), []
+        if "postgres" in names:
+            servers.append(postgres_part(home, secrets.postgres, port, fsync=False))
+        servers.append(valkey_part(home, secrets.valkey, free_port(avoid=[port])))
         log = logs_path(home) / "worker-1.log"
         service = Part(
             "worker-1",

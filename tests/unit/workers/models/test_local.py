@@ -274,3 +274,26 @@ def test_every_quote_occurs_verbatim_in_the_document_it_names(texts: list[str], 
             pytest.fail(f"not in any cited document: {left!r}")
     assert quoted <= count
     assert bool(answer.text) != bool(answer.why_not)
+
+
+@pytest.mark.parametrize(
+    "empty_words",
+    [
+        "The river through Leiden",
+        "## The river through Leiden",
+        "The river through Leiden is:",
+        "River through Leiden？",
+    ],
+)
+def test_headings_and_announcements_are_not_quoted(empty_words: str) -> None:
+    role, _ = generator(answer_at=0.0)
+    answer = role.answer(QUESTION, [document(f"{empty_words}\n\nThe Oude Rijn flows through Leiden.")])
+    assert answer.text == '"The Oude Rijn flows through Leiden." [1]'
+
+
+@pytest.mark.parametrize(
+    "line", ["River: Oude Rijn", "- the Oude Rijn river", "Leiden river 12 km", "莱顿的河流是老莱茵河"]
+)
+def test_lines_with_a_fact_are_quoted_without_a_stop(line: str) -> None:
+    role, _ = generator(answer_at=0.0)
+    assert role.answer(QUESTION, [document(line)]).text == f'"{line}" [1]'
