@@ -19,7 +19,7 @@ LOCAL_EMBEDDING = "local/all-MiniLM-L6-v2-int8"
 # Local values were chosen on labelled data (docs/pipelines.md, "Thresholds"); those for reasoning models
 # are on the scale that the grading prompt defines.
 THRESHOLDS: dict[Provider, dict[str, float]] = {
-    "local": {"relevant_at": 0.50, "upper": 0.65, "lower": 0.35, "strip_at": 0.40, "answer_at": 0.40},
+    "local": {"relevant_at": 0.45, "upper": 0.60, "lower": 0.35, "strip_at": 0.25, "answer_at": 0.52},
     "openai": {"relevant_at": 0.50, "upper": 0.70, "lower": 0.30, "strip_at": 0.50, "answer_at": 0.0},
 }
 

@@ -270,7 +270,8 @@ class ModelCall(Base):
             "role",
             "request_hash",
             unique=True,
-            postgresql_where=text("status = 'ok'"),
+            # a call without a stored response (an embedding) cannot be reused, so it may be paid again
+            postgresql_where=text("status = 'ok' AND response IS NOT NULL"),
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
@@ -288,7 +289,7 @@ class ModelCall(Base):
     prompt_version: Mapped[str]
     request_hash: Mapped[str]
     status: Mapped[str]
-    response: Mapped[Any | None] = mapped_column(JSONB)
+    response: Mapped[Any | None] = mapped_column(JSONB(none_as_null=True))
     error_class: Mapped[str | None]
     error: Mapped[str | None]
     input_tokens: Mapped[int | None]

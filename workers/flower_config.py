@@ -18,4 +18,4 @@ db = str(_folder / "flower.db")
 state_save_interval = 300_000  # milliseconds; saving 100,000 tasks holds Flower up for seconds
 max_tasks = 100_000  # kept in memory; older ones are in Postgres
 purge_offline_workers = 600  # seconds
-tasks_columns = "name,uuid,state,args,received,started,runtime,worker"  # arguments are ids only
+tasks_columns = "name,uuid,state,kwargs,received,started,runtime,worker"  # arguments are ids only

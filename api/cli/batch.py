@@ -83,11 +83,10 @@ def results(
     engine = get_engine()
     row = history.progress(engine, batch)
     source = history.batch_details(engine, batch)["source"]
-    # For each kind of input: the header as it stood, and the unique names that make JSON keys.
-    objects = source["format"] == "jsonl"
-    header = history.original_keys(engine, batch) if objects else source["header"]
-    names = None if objects else source["columns"]
-    width = 0 if objects else history.widest_row(engine, batch)
+    # Objects bring their own keys; cells (also those of a JSONL of plain strings) stand under the header.
+    keys = history.original_keys(engine, batch) if source["format"] == "jsonl" else []
+    header, names = (keys, None) if keys else (source["header"], source["columns"])
+    width = 0 if keys else history.widest_row(engine, batch)
     rows = result_rows(engine, batch)
     if output is not None:
         count = save(output, header, names, rows, width=width)

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from shared.errors import StackError
@@ -80,7 +80,7 @@ def down() -> None:
 
 
 def _nothing_to_stop(console: Console, home: Path) -> None:
-    console.print(Text(f"No stack is running in {home}."), soft_wrap=True)
+    _say(console, Text(f"No stack is running in {home}."))
 
 
 def _stop_and_wait(state: StackState, settings: Settings, console: Console) -> None:
@@ -98,7 +98,7 @@ def _stop_and_wait(state: StackState, settings: Settings, console: Console) -> N
                     f"still there: {left}. See {logs_path(settings.home)}."
                 )
             time.sleep(0.1)
-    console.print(Text(f"Stopped the stack in {settings.home}."), soft_wrap=True)
+    _say(console, Text(f"Stopped the stack in {settings.home}."))
 
 
 def _up_detached(settings: Settings, console: Console, *, workers: int, flower_port: int | None) -> None:
@@ -162,19 +162,21 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
         child.wait()
 
 
+def _say(console: Console, text: Text) -> None:
+    """Print; a reader that has seen enough (`cragline up -d | grep -q ready`) must not end the stack."""
+    with suppress(BrokenPipeError, SystemExit):  # Rich exits on a broken pipe, and is quiet from then on
+        console.print(text, soft_wrap=True)
+
+
 def _step(console: Console, part: str, message: str) -> None:
-    console.print(Text.assemble((f"{part:<10}", "bold"), " ", message), soft_wrap=True)
+    _say(console, Text.assemble((f"{part:<10}", "bold"), " ", message))
 
 
 def _summary(console: Console, settings: Settings, state: StackState, *, ending: str) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _facts(settings, state):
-        table.add_row(name, Text(value))
-    console.print()
-    console.print(table)
-    console.print(Text(f"\nAll of it is ready. {ending}"), soft_wrap=True)
+    _say(console, Text())
+    for name, value in _facts(settings, state):  # not a table: a folded address or path cannot be copied
+        _step(console, name, value)
+    _say(console, Text(f"\nAll of it is ready. {ending}"))
 
 
 def _facts(settings: Settings, state: StackState) -> list[tuple[str, str]]:
@@ -185,7 +187,8 @@ def _facts(settings: Settings, state: StackState) -> list[tuple[str, str]]:
     web = "Tavily" if settings.web_search_on else "off (no TAVILY_API_KEY)"
     store = settings.qdrant_url or "the local store (no CRAGLINE_QDRANT_URL)"
     return [
-        ("Flower", f"{state.url('flower') or '-'}  user {settings.flower_user}, password: {password}"),
+        ("Flower", state.url("flower") or "-"),
+        ("", f"user {settings.flower_user}, password: {password}"),
         ("Postgres", _server(state, "postgres", "CRAGLINE_DATABASE_URL")),
         ("Valkey", _server(state, "valkey", "CRAGLINE_REDIS_URL")),
         ("Vectors", store),

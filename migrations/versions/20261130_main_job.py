@@ -344,7 +344,7 @@ def upgrade() -> None:
         "model_calls",
         ["run_id", "step", "branch", "role", "request_hash"],
         unique=True,
-        postgresql_where=sa.text("status = 'ok'"),
+        postgresql_where=sa.text("status = 'ok' AND response IS NOT NULL"),
     )
     op.create_table(
         "web_searches",
@@ -400,7 +400,9 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_web_searches_batch_id"), table_name="web_searches")
     op.drop_table("web_searches")
     op.drop_index(
-        "uq_model_calls_paid_once", table_name="model_calls", postgresql_where=sa.text("status = 'ok'")
+        "uq_model_calls_paid_once",
+        table_name="model_calls",
+        postgresql_where=sa.text("status = 'ok' AND response IS NOT NULL"),
     )
     op.drop_index(op.f("ix_model_calls_run_id"), table_name="model_calls")
     op.drop_index(op.f("ix_model_calls_batch_id"), table_name="model_calls")

@@ -4,7 +4,7 @@
         OpenAISettings(api_key="k", base_url=fake.base_url, ...)
 
 A script is called with (role, payload) for each chat request and returns a `Reply`, best made by `content`,
-`prose`, `api_error` and the helpers below. The role is known by the name of the schema or tool, in JSON mode
+`prose`, `api_error` and the functions below. The role is known by the name of the schema or tool, in JSON mode
 by that name in the system prompt. `sequence` makes a script of a list.
 """
 

@@ -22,7 +22,6 @@ from langgraph.types import Send
 
 from shared.queue import CONTROL, MODELS, RETRIEVAL, WEB
 from workers.graphs.node import add_node
-from workers.graphs.state import CragState, GradeTask
 from workers.models.roles import Document
 from workers.nodes.decide import SEARCHING, decide
 from workers.nodes.generate import generate_from_knowledge, give_up
@@ -30,6 +29,7 @@ from workers.nodes.grade_document import grade_document
 from workers.nodes.refine import recompose, refine_document
 from workers.nodes.retrieve import retrieve
 from workers.nodes.rewrite_query import rewrite_query
+from workers.nodes.state import CragState, GradeTask
 from workers.nodes.web_search import web_search, web_search_failed
 
 

@@ -10,9 +10,9 @@ from langgraph.graph import END, START, StateGraph
 
 from shared.queue import CONTROL, MODELS, RETRIEVAL
 from workers.graphs.node import add_node
-from workers.graphs.state import RagState
 from workers.nodes.generate import generate, give_up
 from workers.nodes.retrieve import retrieve
+from workers.nodes.state import RagState
 
 
 def after_retrieve(state: RagState) -> str:

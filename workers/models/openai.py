@@ -12,7 +12,7 @@ from shared.clean import clean_json, clean_text, one_line
 from shared.statuses import GradeLabel
 from workers.models.calls import UnusableOutput
 from workers.models.lenient import unit_score, whole_numbers, yes_no, yes_no_in_prose
-from workers.models.openai_client import ChatModel, OpenAISettings, StructuredReply, structured_call
+from workers.models.openai_client import OpenAISettings, StructuredReply, shared_chat_model, structured_call
 from workers.models.openai_errors import WHERE, refused_by_policy
 from workers.models.prompts import (
     MAX_DOCUMENT_CHARS,
@@ -46,7 +46,7 @@ class _Role:
         self.model = model
         self.prompt = prompt
         self._recorder = recorder
-        self._chat = ChatModel(settings, model, schema)
+        self._chat = shared_chat_model(settings, model, schema)
 
     def _ask(
         self, wanted: str, read: Callable[[StructuredReply], dict[str, Any]], values: dict[str, str]

@@ -157,6 +157,19 @@ class ChatModel:
         )
 
 
+_shared: dict[tuple[OpenAISettings, str, str], ChatModel] = {}
+_sharing = threading.Lock()
+
+
+def shared_chat_model(settings: OpenAISettings, model: str, schema: dict[str, Any]) -> ChatModel:
+    """One `ChatModel` a process for equal arguments, so that tasks share connections to the server."""
+    key = (settings, model, str(schema["title"]))
+    with _sharing:
+        if key not in _shared:
+            _shared[key] = ChatModel(settings, model, schema)
+        return _shared[key]
+
+
 def structured_call(chat: ChatModel, system: str, human: str, wanted: str) -> StructuredReply:
     """Asks `chat`, and finds the JSON object with the key `wanted` in whatever it answers.
 

@@ -1,8 +1,8 @@
 """Embeddings from a server that speaks OpenAI's API."""
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -32,8 +32,6 @@ class OpenAIEmbedder:
         self._settings = settings
         self._recorder = recorder
         self._dimension = _DIMENSIONS.get(model)
-        self._lock = threading.Lock()
-        self._resource: Any = None
 
     @property
     def dimension(self) -> int:
@@ -80,7 +78,9 @@ class OpenAIEmbedder:
         response: Any = None
         try:
             # The client's own resource, because `embed_documents` of LangChain drops the token counts.
-            response = self._client().create(input=batch, model=self.model, encoding_format="float")
+            response = _client(self._settings, self.model).create(
+                input=batch, model=self.model, encoding_format="float"
+            )
         except Exception as error:  # noqa: BLE001 - mapped, and nothing of it is shown
             failure = as_call_error(error, model=self.model, timeout=self._settings.timeout)
         if failure is not None:
@@ -88,23 +88,23 @@ class OpenAIEmbedder:
         tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None)
         return _vectors_of(response, len(batch), tokens), tokens
 
-    def _client(self) -> Any:
-        with self._lock:
-            if self._resource is None:
-                from langchain_openai import OpenAIEmbeddings
-                from pydantic import SecretStr
 
-                embeddings = OpenAIEmbeddings(
-                    model=self.model,
-                    openai_api_key=SecretStr(self._settings.key),
-                    openai_api_base=self._settings.base_url,
-                    request_timeout=self._settings.timeout,
-                    max_retries=0,
-                    check_embedding_ctx_length=False,  # it would download a tokenizer's file
-                    http_client=DeadlineClient(self._settings.timeout),
-                )
-                self._resource = embeddings.client
-            return self._resource
+@lru_cache(maxsize=32)
+def _client(settings: OpenAISettings, model: str) -> Any:
+    """OpenAI's embeddings resource; one a process, so that tasks share connections to the server."""
+    from langchain_openai import OpenAIEmbeddings
+    from pydantic import SecretStr
+
+    embeddings = OpenAIEmbeddings(
+        model=model,
+        openai_api_key=SecretStr(settings.key),
+        openai_api_base=settings.base_url,
+        request_timeout=settings.timeout,
+        max_retries=0,
+        check_embedding_ctx_length=False,  # it would download a tokenizer's file
+        http_client=DeadlineClient(settings.timeout),
+    )
+    return embeddings.client
 
 
 def _readable(text: str) -> str:

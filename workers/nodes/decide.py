@@ -8,8 +8,8 @@ Correct when at least one score is above `upper`, Incorrect when all are below `
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workers.graphs.state import CragState, Decision, GradeRecord
 from workers.nodes.resources import Resources
+from workers.nodes.state import CragState, Decision, GradeRecord
 
 SEARCHING = ("search", "incorrect", "ambiguous")  # the actions that want the web
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from workers.graphs.state import CragState, RagState, Source
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
+from workers.nodes.state import CragState, RagState, Source
 
 
 def source_of(document: Document) -> Source:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from workers.graphs.state import GradeRecord, GradeTask
 from workers.nodes.resources import Resources
+from workers.nodes.state import GradeRecord, GradeTask
 
 
 def grade_document(task: GradeTask, resources: Resources) -> dict[str, Any]:

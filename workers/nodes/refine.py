@@ -7,9 +7,9 @@ put together again in their order.
 import re
 from typing import Any
 
-from workers.graphs.state import CragState, GradeTask, Strip
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
+from workers.nodes.state import CragState, GradeTask, Strip
 
 STRIP_SENTENCES = 2
 # after a full stop and white space, after a CJK full stop, or at a line break

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from workers.graphs.state import RagState
 from workers.nodes.resources import Resources
+from workers.nodes.state import RagState
 
 
 def retrieve(state: RagState, resources: Resources) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from workers.graphs.state import CragState
 from workers.nodes.resources import Resources
+from workers.nodes.state import CragState
 
 
 def rewrite_query(state: CragState, resources: Resources) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from shared.errors import CallError, PermanentError
-from workers.graphs.state import CragState
 from workers.nodes.resources import Resources
+from workers.nodes.state import CragState
 
 
 def web_search(state: CragState, resources: Resources) -> dict[str, Any]:

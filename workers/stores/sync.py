@@ -10,6 +10,7 @@ No transaction is open while embedding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -27,7 +28,8 @@ from workers.stores.loaders import LoadedDocument
 from workers.stores.qdrant import VectorStore
 
 SLICE = 64  # chunks embedded and stored at once
-_BATCH_DOCUMENTS = 64
+EMBEDDERS = 2  # slices embedded side by side: a single big file shall not wait on one core or one request
+_BATCH_DOCUMENTS = SLICE * EMBEDDERS
 _BATCH_CHARACTERS = 200_000
 _UNSETTLED = ""  # content hash of a row whose document is being changed
 
@@ -141,16 +143,22 @@ class Sync:
         self._write([(one, _UNSETTLED, _union(listed(one), one.ids)) for one in changed])
         stored = self._stored([chunk.id for one in changed for chunk in one.chunks])
         missing = [chunk for one in changed for chunk in one.chunks if chunk.id not in stored]
-        for start in range(0, len(missing), SLICE):
-            part = missing[start : start + SLICE]
-            vectors = self.patiently(partial(self.embedder.embed_documents, _texts(part)))
-            self.patiently(partial(self.store.upsert, self.collection, part, vectors))
-            self.report(Change(chunks_added=len(part)))
+        slices = [missing[start : start + SLICE] for start in range(0, len(missing), SLICE)]
+        with ThreadPoolExecutor(EMBEDDERS, thread_name_prefix="embed") as pool:
+            for start in range(0, len(slices), EMBEDDERS):
+                parts = slices[start : start + EMBEDDERS]
+                for part, vectors in zip(parts, list(pool.map(self._embed, parts)), strict=True):
+                    self.patiently(partial(self.store.upsert, self.collection, part, vectors))
+                    self.report(Change(chunks_added=len(part)))
         self._renumber(changed, known, stored)
         stale = [one for wanted in changed for one in _without(listed(wanted), wanted.ids)]
         self.patiently(partial(self.store.delete, self.collection, stale))
         self._write([(one, one.content_hash, one.ids) for one in changed])
         self.report(Change(len(changed), 0, len(stored), len(stale)))
+
+    def _embed(self, part: Sequence[Chunk]) -> list[list[float]]:
+        vectors: list[list[float]] = self.patiently(partial(self.embedder.embed_documents, _texts(part)))
+        return vectors
 
     def _renumber(self, changed: list[_Wanted], known: dict[str, _Known], stored: set[str]) -> None:
         """Chunks that stayed, but have another place in their document now."""

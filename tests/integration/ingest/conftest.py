@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine
 
-from shared.db import make_engine, transaction
-from shared.migrate import upgrade
 from shared.settings import Settings
-from shared.stack.testing import embedded_servers
-from shared.tables import Collection, IngestedDocument, IngestFile
 from workers.ingest import ingest_file
 from workers.stores.local_owner import own_store
 from workers.stores.qdrant import VectorStore
@@ -39,21 +35,9 @@ class WordHash:
         return vector
 
 
-@pytest.fixture(scope="package")
-def ingest_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with embedded_servers(tmp_path_factory.mktemp("ingest-servers")) as servers:
-        upgrade(servers.database_url)
-        engine = make_engine(servers.database_url)
-        yield engine
-        engine.dispose()
-
-
 @pytest.fixture
-def engine(ingest_engine: Engine) -> Engine:
-    with transaction(ingest_engine) as session:
-        for table in (IngestFile, IngestedDocument, Collection):
-            session.execute(delete(table))
-    return ingest_engine
+def engine(database: Engine) -> Engine:
+    return database
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from shared.statuses import FileStatus
 from shared.tables import Collection, IngestedDocument, IngestFile
 from tests.integration.ingest.conftest import WordHash
 from workers import ingest as task
+from workers.stores import sync
 from workers.stores.qdrant import VectorStore
 
 Run = Callable[..., None]
@@ -301,14 +302,16 @@ def test_a_worker_that_was_given_up_too_early_stops(
     file_id = hand_in(engine, path)
     slow = WordHash()
 
+    once = iter([True])  # slices are embedded side by side
+
     def taken_over(texts: Sequence[str]) -> None:
-        slow.before = lambda texts: None
-        make_stale(engine, file_id)
-        run(file_id)  # another worker begins and ends it
+        if next(once, False):
+            make_stale(engine, file_id)
+            run(file_id)  # another worker begins and ends it
 
     slow.before = taken_over
     run(file_id, embedder=slow)
-    assert len(slow.embedded) == 64  # noticed at the next step
+    assert len(slow.embedded) == 64 * sync.EMBEDDERS  # noticed at the next step
     assert counts(engine, file_id) == ("done", 200, 200, 0, 0)
     in_line(engine, store)
 
@@ -336,7 +339,7 @@ def test_the_same_file_handed_in_by_two_people_is_worked_on_once_at_a_time(
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda file_id: run(file_id, embedder=watching), ids))
     assert [row(engine, one).status for one in ids] == [FileStatus.DONE] * 4
-    assert most == 1
+    assert most <= sync.EMBEDDERS  # those of one of the four
     assert len(watching.embedded) == 300
     in_line(engine, store)
 

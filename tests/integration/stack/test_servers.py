@@ -29,7 +29,7 @@ as_root = pytest.mark.skipif(not ROOT, reason="only root needs another user for 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that every user can reach; pytest's own are closed to others."""
-    folder = Path(tempfile.mkdtemp(prefix="cragline-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="cragline-stack-test-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -65,7 +65,10 @@ def gone(pid: int) -> bool:
 
 
 def test_a_mark_stays_with_its_process_and_ends_with_it() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    code = "print(flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()  # before its program is loaded, a process has no command line
     mark = process_mark(child.pid)
     assert mark is not None
     assert is_same_process(child.pid, mark)

@@ -75,6 +75,7 @@ def test_blank_texts_score_nothing() -> None:
     assert best_cosines(MiniLM(), "cat", []) == []
 
 
+@settings(deadline=None)
 @given(st.text(max_size=50), st.integers(0, 200))
 def test_windows_are_few_and_short_enough_to_read(piece: str, times: int) -> None:
     found = windows(piece * times)
@@ -137,6 +138,7 @@ def test_keyword_query(question: str, query: str) -> None:
     assert keyword_query(question) == query
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_query_is_never_empty(question: str) -> None:
     recorder = MemoryRecorder()
@@ -185,6 +187,7 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from("aB1 .!?。\n-\"',;)\u3042"), max_size=600))
 def test_sentences_are_verbatim_parts_in_order(text: str) -> None:
     at = 0

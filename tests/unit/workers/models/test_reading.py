@@ -4,7 +4,7 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import TransientError
@@ -18,6 +18,7 @@ from workers.models.roles import CallResult, CallSpec
 # -- lenient -------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='{}[]":, yesnotrue\\\n1'))
 def test_any_text_is_read_without_raising(text: str) -> None:
     found = json_object(text, "yes")
@@ -134,6 +135,7 @@ def test_a_prompt_without_two_parts_is_refused(text: str) -> None:
         parse_prompt("x", text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_data_cannot_close_its_tag(text: str) -> None:
     shown = as_data(f"{text}</DOCUMENT><question>{text}", 1000).lower()

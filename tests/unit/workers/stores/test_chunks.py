@@ -37,6 +37,7 @@ def test_a_document_that_fits_stays_whole() -> None:
         "word " * 2000,
         "sentence without end, " * 500,
         "QUJD" * 5000,  # one token for the tokenizer, however long
+        "start " + "QUJD" * 100 + " end " + "QUJD" * 100,
         "日本語の文章です。" * 300,
         "ยาวมากไม่มีช่องว่าง" * 300,
         "a\n" * 3000,
@@ -46,6 +47,7 @@ def test_no_chunk_is_longer_than_asked_for_and_nothing_is_lost(text: str) -> Non
     made = chunks(document(text), overlap=0)
     assert len(made) > 1
     assert max(count_tokens(one.text) for one in made) <= 60
+    assert max(len(one.text) for one in made) <= 60 * 8
     assert "".join("".join(one.text.split()) for one in made) == "".join(text.split())
 
 

@@ -1,0 +1,74 @@
+"""Fixtures for tests that need real servers: one embedded Postgres and Valkey for the whole session."""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from sqlalchemy import Engine, text
+
+from shared.db import make_engine
+from shared.migrate import upgrade
+from shared.stack.testing import Servers, embedded_servers
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> Iterator[None]:
+    """A developer's own keys and URLs must not decide, or pay for, what the tests do."""
+    patch = pytest.MonkeyPatch()
+    for name in list(os.environ):
+        if name.startswith(("CRAGLINE_", "OPENAI_", "TAVILY_", "FLOWER_")) and name != "CRAGLINE_TEST_DATA":
+            patch.delenv(name)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Postgres with a migrated database that is only a template, and Valkey."""
+    with tempfile.TemporaryDirectory(prefix="cragline-test-") as folder:
+        os.chmod(folder, 0o755)
+        with embedded_servers(Path(folder) / "home") as running:
+            upgrade(running.database_url)
+            yield running
+
+
+def make_database(servers: Servers) -> tuple[str, str]:
+    """A new migrated database: its name and URL."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    _admin(servers, f"CREATE DATABASE {name} TEMPLATE cragline")
+    return name, servers.database_url.rsplit("/", 1)[0] + f"/{name}"
+
+
+def drop_database(servers: Servers, name: str) -> None:
+    _admin(servers, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _admin(servers: Servers, statement: str) -> None:
+    engine = make_engine(servers.database_url.rsplit("/", 1)[0] + "/postgres", pool_size=1)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.fixture
+def database(servers: Servers) -> Iterator[Engine]:
+    """An engine on a migrated, empty database of its own."""
+    name, url = make_database(servers)
+    engine = make_engine(url)
+    yield engine
+    engine.dispose()
+    drop_database(servers, name)
+
+
+@pytest.fixture
+def redis(servers: Servers) -> Iterator[Redis]:
+    """A client of the emptied Valkey."""
+    with Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+        yield client
