@@ -1,4 +1,4 @@
-"""Writes what the handbook takes from the code: settings.md, cli.md, and parts of other pages.
+"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, and parts of other pages.
 
 python docs/generate.py           write the pages
 python docs/generate.py --check   write nothing; exit code 1 names the pages that are stale
@@ -17,11 +17,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic import AliasChoices, SecretStr
 from pydantic.fields import FieldInfo
+from sqlalchemy.dialects import postgresql
 
 from api.cli.main import app
 from shared.plan import PIPELINES, THRESHOLDS
 from shared.settings import Settings
 from shared.statuses import BatchStatus, ClaimStatus, RunStatus, TransitionStatus
+from shared.tables import Base
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.pipelines import adapters
 
@@ -33,7 +35,7 @@ _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DO
 
 
 def main() -> int:
-    pages = {"settings.md": settings_page(), "cli.md": cli_page()}
+    pages = {"settings.md": settings_page(), "cli.md": cli_page(), "schema.md": schema_page()}
     pages |= {name: marked_page(name) for name in ("pipelines.md", "history.md")}
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in sys.argv[1:]:
@@ -198,6 +200,51 @@ def _parameter(parameter: Any) -> str:
     often = " May be given several times." if parameter.multiple else ""
     default = f" Default: {parameter.default}." if parameter.default and not parameter.is_flag else ""
     return f"- `{name}`: {parameter.help}{often}{default}"
+
+
+# -- schema.md -------------------------------------------------------------------------------------------
+_SCHEMA_HEAD = """\
+# Tables and views
+
+{notice}
+
+The tables below are made by the migrations in `migrations/versions/`, and the views by the files in
+`migrations/views/`. [The history](history.md) explains how to ask them.
+A `?` behind a type means that the column may be NULL.
+"""
+_VIEW = re.compile(r"COMMENT ON VIEW (\w+) IS\s+'(.+?)';", re.DOTALL)
+
+
+def schema_page() -> str:
+    lines = [_SCHEMA_HEAD.format(notice=NOTICE).rstrip("\n")]
+    for name, comment in _views():
+        lines += ["", f"## View {name}", "", comment]
+    for mapper in sorted(Base.registry.mappers, key=lambda mapper: mapper.class_.__tablename__):
+        lines += ["", f"## Table {mapper.class_.__tablename__}", ""]
+        text = inspect.cleandoc(mapper.class_.__doc__ or "")
+        lines += [text, ""] if text else []
+        source = inspect.getsource(mapper.class_)
+        lines += [_column(column, source) for column in mapper.columns]
+    return "\n".join(lines) + "\n"
+
+
+def _column(column: Any, source: str) -> str:
+    """One line; the comment is the one behind the column in the class."""
+    kind = str(column.type.compile(dialect=postgresql.dialect())).lower()
+    said = re.search(rf"^    {column.name}: Mapped\[[^#\n]*# (.+)$", source, re.MULTILINE)
+    comment = f": {said[1]}" if said else ""
+    return f"- `{column.name}` {kind}{'?' if column.nullable else ''}{comment}"
+
+
+def _views() -> list[tuple[str, str]]:
+    """(name, comment) of the newest version of each view."""
+    found: dict[str, str] = {}
+    for file in sorted(
+        DOCS.parent.glob("migrations/views/*_v*.sql"), key=lambda path: (len(path.name), path.name)
+    ):
+        for name, comment in _VIEW.findall(file.read_text(encoding="utf-8")):
+            found[name] = comment.replace("''", "'")
+    return sorted(found.items())
 
 
 # -- pages with parts between markers ----------------------------------------------------------------------

@@ -271,7 +271,8 @@ def _document(point: q.ScoredPoint) -> Document:
         title=str(payload.get("title", "")),
         source=str(payload.get("source", "")),
         page=page if isinstance(page, int) else None,
-        score=float(point.score),
+        # float32 arithmetic differs in the seventh digit from call to call; a history should not
+        score=round(float(point.score), 4),
         origin="store",
     )
 
