@@ -21,11 +21,26 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli.output import cell
+from shared.stack.state import running_stack
 
 ROOT = Path(__file__).resolve().parent.parent
 QUESTIONS = ROOT / "docs" / "demo-questions.csv"
 OURS = ("CRAGLINE_", "OPENAI_", "TAVILY_", "FLOWER_")
 ANSWER_WIDTH = 260  # characters of an answer in the table
+QUERIES = {
+    "The history is in Postgres. How did the batch end?": (
+        "select rows, submitted, answered, gave_up, failed, empty_rows, duplicate_rows, rate_per_minute"
+        " from batch_progress where batch_id = BATCH"
+    ),
+    "Where did the time go?": (
+        "select node, attempts, failed, p50_ms, p95_ms from node_stats"
+        " where batch_id = BATCH order by attempts * p50_ms desc"
+    ),
+    "How were the documents of one question (run RUN) graded?": (
+        "select document_rank, label, round(score::numeric, 2) as score, title"
+        " from grade_history where run_id = RUN order by document_rank"
+    ),
+}
 
 
 class DemoFailed(Exception):
@@ -36,6 +51,7 @@ class Demo:
     def __init__(self) -> None:
         home = Path(os.environ.get("CRAGLINE_HOME") or ROOT / ".cragline" / "demo").expanduser().absolute()
         home.mkdir(parents=True, exist_ok=True)
+        self.home = home
         # The demo never costs money and touches nobody's servers: no key, no URL, whatever the caller has set.
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         self.env |= {"CRAGLINE_HOME": str(home), "CRAGLINE_MODELS": "local", "CRAGLINE_EMBEDDINGS": "local"}
@@ -51,24 +67,30 @@ class Demo:
         self.say(
             f"Everything is kept in {self.env['CRAGLINE_HOME']}. No key is used, nothing leaves this machine."
         )
+        if state := running_stack(self.home):
+            raise DemoFailed(
+                f"A stack is already running in {self.home} (pid {state.supervisor_pid}). Stop it with "
+                f"`CRAGLINE_HOME={self.home} cragline down`, or set CRAGLINE_HOME to another folder."
+            )
+        self.up = True  # before it is: an interrupted start has to be stopped as well
         self.cragline("up", "-d")
-        self.up = True
         self.say("The project's own handbook is the knowledge, and these are the questions:")
         self.cragline("ingest", self.path("docs") + "/", "-c", "handbook")
         words = ("-c", "handbook", "--set", "web_search=off", "--watch")
         self.cragline("submit", self.path("docs/demo-questions.csv"), *words)
         batch = int(self.asked("batch", "list", "--limit", "1", "--json")[0]["batch_id"])
         answers = self.show_answers(batch)
-        run = next(
-            (row["run_id"] for row in answers if row["disposition"] == "answered"), answers[0]["run_id"]
-        )
-        self.show_history(batch, run)
+        answered = [row for row in answers if row["disposition"] == "answered"]
+        if not answered:
+            raise DemoFailed("Not a single question was answered.")
+        # a question from the middle: its documents are graded both ways
+        self.show_history(batch, answered[len(answered) // 3]["run_id"])
         self.check(batch, answers)
 
     def show_answers(self, batch: int) -> list[dict[str, Any]]:
         words = ("results", str(batch), "--json")
         self.echo(words)
-        answers = self.asked(*words)
+        answers: list[dict[str, Any]] = self.asked(*words)
         made = Table(box=SIMPLE_HEAD, show_lines=True, header_style="bold", pad_edge=False)
         for column, ratio in (("row", 1), ("question", 8), ("answer", 18), ("sources", 9)):
             made.add_column(column, ratio=ratio, overflow="fold")
@@ -85,18 +107,9 @@ class Demo:
         return answers
 
     def show_history(self, batch: int, run: int) -> None:
-        self.say("The history is in Postgres. How did the batch end?")
-        counts = "rows, submitted, answered, gave_up, failed, empty_rows, duplicate_rows, rate_per_minute"
-        self.cragline("sql", f"select {counts} from batch_progress where batch_id = {batch}")
-        self.say("Where did the time go?")
-        numbers = "node, attempts, failed, p50_ms, p95_ms"
-        order = "order by attempts * p50_ms desc"
-        self.cragline("sql", f"select {numbers} from node_stats where batch_id = {batch} {order}")
-        self.say(f"How were the documents of run {run} graded?")
-        grades = "document_rank, label, round(score::numeric, 2) as score, title"
-        self.cragline(
-            "sql", f"select {grades} from grade_history where run_id = {run} order by document_rank"
-        )
+        for title, query in QUERIES.items():
+            self.say(title.replace("RUN", str(run)))
+            self.cragline("sql", query.replace("BATCH", str(batch)).replace("RUN", str(run)))
         self.say("And the whole story of that run, node by node:")
         self.cragline("run", "show", str(run))
 

@@ -212,6 +212,7 @@ The tables below are made by the migrations in `migrations/versions/`, and the v
 `migrations/views/`. [The history](history.md) explains how to ask them.
 A `?` behind a type means that the column may be NULL.
 """
+_POSTGRES: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
 _VIEW = re.compile(r"COMMENT ON VIEW (\w+) IS\s+'(.+?)';", re.DOTALL)
 
 
@@ -230,7 +231,7 @@ def schema_page() -> str:
 
 def _column(column: Any, source: str) -> str:
     """One line; the comment is the one behind the column in the class."""
-    kind = str(column.type.compile(dialect=postgresql.dialect())).lower()
+    kind = str(column.type.compile(dialect=_POSTGRES)).lower()
     said = re.search(rf"^    {column.name}: Mapped\[[^#\n]*# (.+)$", source, re.MULTILINE)
     comment = f": {said[1]}" if said else ""
     return f"- `{column.name}` {kind}{'?' if column.nullable else ''}{comment}"

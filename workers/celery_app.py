@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from celery.signals import beat_init, celeryd_after_setup, setup_logging, worker_shutdown
 
+from shared import ingest
 from shared.logs import configure_logging
 from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, make_app, redis_url
 from shared.settings import get_settings
@@ -33,6 +34,11 @@ app.conf.update(
             "schedule": 2.0,
             "options": {"queue": CONTROL, "expires": 5, "ignore_result": True},
         },
+        "ingest": {
+            "task": "cragline.wake_ingest",
+            "schedule": 15.0,
+            "options": {"queue": CONTROL, "expires": 15, "ignore_result": True},
+        },
     },
 )
 
@@ -58,6 +64,14 @@ register(app, runtime)
 def ingest_file(*, file_id: int) -> None:
     """Take one file into its collection; its row in `ingest_files` says how it went."""
     runtime().ingest_file(file_id)
+
+
+@app.task(name="cragline.wake_ingest", queue=CONTROL, ignore_result=True, send_events=False)
+def wake_ingest() -> None:
+    """Files whose message was lost, or whose worker was, are published again; the claim decides."""
+    engine = runtime().engine
+    if not ingest.somebody_works(engine):  # else the files in line have messages, or the next tick sees
+        ingest.wake(app, ingest.unclaimed(engine))
 
 
 @setup_logging.connect

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -65,7 +65,7 @@ def cell(value: Any, width: int | None = CELL) -> Text:
     return Text(one_line(printable, width))
 
 
-def _is_flat(value: Any) -> bool:
+def _is_flat(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 

@@ -153,5 +153,10 @@ class Cluster:
             time.sleep(0.05)
         return row
 
+    def wait_any_ended(self, batch_id: int) -> int:
+        """How many runs of the batch have ended by now."""
+        row = history.progress(self.engine, batch_id)
+        return int(row["submitted"] - row["pending"] - row["running"])
+
     def rows(self, query: str, **values: Any) -> list[Any]:
         return read_rows(self.engine, query, **values)
