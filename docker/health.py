@@ -24,7 +24,7 @@ class Unhealthy(Exception):
 
 def worker(name: str) -> None:
     """Raise Unhealthy unless the worker `name` of this host answers a ping that goes through Redis."""
-    from shared.queue import make_app  # half a second of imports that the other checks need not pay
+    from shared.queue import make_app  # imports that the other checks need not pay
     from shared.settings import get_settings
 
     node = f"{name}@{socket.gethostname()}"

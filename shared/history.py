@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, Row, text
 
 from shared.db import transaction
@@ -122,7 +123,13 @@ def query(engine: Engine, sql: str, *, limit: int | None = None) -> Table:
                 cursor.execute("SELECT pg_has_role(current_user, 'pg_read_all_data', 'USAGE')")
                 if cursor.fetchone()[0]:
                     cursor.execute("SET LOCAL ROLE pg_read_all_data")
-                cursor.execute(sql.strip().rstrip(";"), prepare=True)
+                try:
+                    cursor.execute(sql.strip().rstrip(";"), prepare=True)
+                except psycopg.Error:
+                    if raw.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                        connection.invalidate()  # a COPY was begun: this connection can do nothing else now
+                        raise CraglineError("COPY cannot be used here; --csv prints CSV.") from None
+                    raise
                 if cursor.description is None:
                     raise CraglineError("That statement returns no rows; only queries can be asked here.")
                 columns = [column.name for column in cursor.description]

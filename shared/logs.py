@@ -47,7 +47,8 @@ def configure_logging(settings: Settings) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if settings.log_json
-        else structlog.dev.ConsoleRenderer(colors=False)
+        # the default traceback shows local variables, keys and questions among them
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

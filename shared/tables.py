@@ -174,6 +174,7 @@ class Claim(Base):
     argument: Mapped[dict[str, Any] | None]  # the Send's payload; NULL: the node sees the whole state
     came_from: Mapped[list[str]]  # nodes of the step before
     attempt: Mapped[int] = mapped_column(Integer, server_default="0")  # tries begun so far
+    lost: Mapped[int] = mapped_column(Integer, server_default="0")  # tries whose worker was lost
     publishes: Mapped[int] = mapped_column(Integer, server_default="0")
     not_before: Mapped[datetime | None]  # a retry's pause: no claim before then
     wake_at: Mapped[datetime] = _now()  # when the reconciler looks at it (ready: publish; done: join)

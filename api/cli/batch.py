@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from sqlalchemy import Engine
 
 from api.cli import watch
@@ -29,10 +30,29 @@ def list_(
     if json:
         print_json([watch.as_json(row) for row in rows])
         return
-    columns = ("batch_id", "name", "pipeline", "collection", "status", *history.COUNTS, "submitted_at")
-    console().print(table(columns, [[row[column] for column in columns] for row in rows]))
+    out = console()
     if not rows:
-        console().print("There is no batch yet: `cragline submit FILE`.")
+        out.print("There is no batch yet: `cragline submit FILE`.", highlight=False)
+        return
+    columns = _COLUMNS if out.width >= _WIDE else [column for column in _COLUMNS if column not in _EXTRA]
+    out.print(table(columns, [[_shown(row, column) for column in columns] for row in rows], width=30))
+
+
+_COLUMNS = ["batch", "name", "pipeline", "collection", "status", "submitted", "open", "answered", "gave_up"]
+_COLUMNS += ["failed", "cancelled", "submitted_at"]
+_EXTRA = (
+    "pipeline",
+    "collection",
+    "cancelled",
+    "submitted_at",
+)  # what a terminal of 80 columns has no room for
+_WIDE = 120
+
+
+def _shown(row: dict[str, Any], column: str) -> Any:
+    if column == "batch":
+        return row["batch_id"]
+    return row["pending"] + row["running"] if column == "open" else row[column]
 
 
 @app.command()
@@ -45,28 +65,32 @@ def show(batch: BatchId, json: Json = False) -> None:
         print_json(watch.as_json(row) | details)
         return
     out = console()
-    shown = {key: value for key, value in row.items() if key not in ("rate_per_minute", "eta_seconds")}
-    shown |= {
-        "rate per minute": row["rate_per_minute"],
-        "eta": duration(row["eta_seconds"]) if row["eta_seconds"] else None,
-    }
-    out.print(table(("", f"batch {batch}"), list(shown.items()), width=None))
+    shown = {key: value for key, value in row.items() if key != "eta_seconds"}
+    shown["eta"] = duration(row["eta_seconds"]) if row["eta_seconds"] else None
+    out.print(_facts(f"batch {batch}", shown))
     plan = details["plan"]
-    settings = plan["params"] | {
-        "provider": plan["provider"],
-        "models": plan["models"],
-        "prompts": plan["prompts"],
-    }
-    out.print(table(("setting", "value"), list(settings.items()), title="plan", width=None))
+    settings = plan["params"] | {"provider": plan["provider"], "embeddings": plan["embedding_model"]}
+    settings |= {f"model of {role}": model for role, model in plan["models"].items()}
+    settings |= {f"prompt of {role}": version for role, version in plan["prompts"].items()}
+    out.print(_facts("plan", settings))
     source = details["source"]
-    wanted = ("file", "format", "encoding", "delimiter", "question_column", "notes")
-    out.print(table(("", "source"), [(key, source.get(key)) for key in wanted], width=None))
+    wanted = ("file", "format", "encoding", "delimiter", "question_column")
+    read = {key: source.get(key) for key in wanted} | {"notes": " ".join(source.get("notes") or [])}
+    out.print(_facts("source", read))
+
+
+def _facts(title: str, facts: dict[str, Any]) -> Table:
+    """Two columns; what has no value is left out. A tab as the delimiter is shown by its name."""
+    named = {"\t": "tab"}
+    rows = [(key, named.get(str(value), value)) for key, value in facts.items() if value not in (None, "")]
+    return table(("", title), rows, width=None)
 
 
 @app.command("watch")
 def watch_(batch: BatchId, json: Json = False) -> None:
     """Stay until the batch has ended."""
-    row = watch.until_ended(get_engine(), batch, Console(stderr=json), quiet=json)
+    with watch.interruptible(batch, Console(stderr=True)):
+        row = watch.until_ended(get_engine(), batch, Console(stderr=json), quiet=json)
     if json:
         print_json(watch.as_json(row))
 
@@ -90,7 +114,8 @@ def results(
     rows = result_rows(engine, batch)
     if output is not None:
         count = save(output, header, names, rows, width=width)
-        Console(stderr=True).print(f"{count} rows written to {output}.", markup=False, highlight=False)
+        said = f"{count} row{'s' * (count != 1)} written to {output}."
+        Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
     elif json:
         write_jsonl(sys.stdout, names, rows)
     else:
@@ -98,7 +123,7 @@ def results(
     if not history.has_ended(row):
         open_ = row["pending"] + row["running"]
         Console(stderr=True).print(
-            f"The batch has not ended: {open_} questions are still open.", style="yellow"
+            f"The batch has not ended; questions still open: {open_}.", style="yellow", highlight=False
         )
 
 

@@ -6,20 +6,15 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
-from redis import Redis
-from redis.exceptions import RedisError
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from sqlalchemy import select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.cli.output import print_json
+from api.cli.output import console, print_json
 from shared.db import database_url, make_engine
 from shared.errors import CraglineError
-from shared.migrate import current_revision, head_revision
 from shared.plan import embedding_name
-from shared.queue import QUEUES, make_app, redis_url
 from shared.settings import Settings, get_settings
 from shared.stack.secrets import secrets_path
 from shared.stack.state import running_stack
@@ -38,13 +33,13 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print a JSON list.
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
-        table = Table(show_header=False)
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         styles = {"ok": "green", "note": "yellow", "bad": "bold red"}
         for finding in findings:
             table.add_row(
                 Text(finding.level, style=styles[finding.level]), Text(finding.what), Text(finding.says)
             )
-        Console().print(table)
+        console().print(table)
     if any(finding.level == "bad" for finding in findings):
         raise typer.Exit(1)
 
@@ -73,6 +68,8 @@ def _stack(settings: Settings) -> Iterator[Finding]:
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
+    from shared.migrate import current_revision, head_revision
+
     kind = "set by CRAGLINE_DATABASE_URL" if settings.database_url else "embedded"
     try:
         engine = make_engine(database_url(settings), pool_size=1)
@@ -98,6 +95,11 @@ def _database(settings: Settings) -> Iterator[Finding]:
 
 
 def _queue(settings: Settings) -> Iterator[Finding]:
+    from redis import Redis
+    from redis.exceptions import RedisError
+
+    from shared.queue import redis_url
+
     kind = "set by CRAGLINE_REDIS_URL" if settings.redis_url else "embedded"
     try:
         url = redis_url(settings)
@@ -126,6 +128,10 @@ def _queue(settings: Settings) -> Iterator[Finding]:
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:
+    from redis.exceptions import RedisError
+
+    from shared.queue import QUEUES, make_app
+
     try:
         inspect = make_app(settings).control.inspect(timeout=2.0)
         queues = {queue["name"] for served in (inspect.active_queues() or {}).values() for queue in served}

@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 from shared import ingest as work
 from shared.db import get_engine
 from shared.errors import CraglineError
-from shared.queue import make_app
 from shared.settings import get_settings
 
 POLL_SECONDS = 0.5
@@ -41,6 +40,8 @@ def ingest(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Bring files into a collection. Again: unchanged passages are skipped, changed ones replaced."""
+    from shared.queue import make_app
+
     settings = get_settings()
     engine = get_engine()
     name = collection or settings.collection
@@ -164,7 +165,8 @@ def _tell(console: Console, made: work.Ingest, collection: str, ended: work.Prog
     ]
     if made.skipped:
         left_out = ", ".join(f"{count} {reason}" for reason, count in made.skipped.most_common(8))
-        lines.append(f"Left out of the folders: {made.skipped.total()} files ({left_out}).")
+        count = made.skipped.total()
+        lines.append(f"Left out of the folders: {count} file{'s' * (count != 1)} ({left_out}).")
     # an error names its file itself
     lines += _some("Not ingested", [error for _, error in ended.failures])
     lines += _some("Noted", [f"{path}: {note}" for path, note in ended.notes])

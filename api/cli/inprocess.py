@@ -81,14 +81,23 @@ def _gist(update: dict[str, Any]) -> str:
     parts = []
     for key, value in update.items():
         if key == "grades":
-            parts += [f"{grade['label']} {grade['score'] or ''} {grade['source']}" for grade in value]
+            parts += [_graded(grade) for grade in value]
         elif key == "decision":
             parts.append(f"{value['action']} ({value['why']})")
+        elif key == "notes":
+            parts += map(str, value)
+        elif key == "knowledge":
+            parts.append(f"{len(value)} document{'s' * (len(value) != 1)} kept")
         elif isinstance(value, list):
             parts.append(f"{len(value)} {key}")
         else:
             parts.append(f"{key} = {value}")
     return "; ".join(parts)
+
+
+def _graded(grade: dict[str, Any]) -> str:
+    score = "" if grade["score"] is None else f" {grade['score']:.2f}"
+    return f"{grade['label']}{score}: {grade['source']}"
 
 
 def _print_answer(console: Console, state: dict[str, Any]) -> None:

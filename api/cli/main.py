@@ -1,17 +1,25 @@
-"""The `cragline` command. Each command is a function in its own module; this one only gathers them."""
+"""The `cragline` command. Each command is a function in its own module; this one only gathers them.
+
+All of these modules are imported at every start, so what is slow to import (Alembic, Celery, Redis, the
+readers of files) is imported by the functions that need it.
+"""
 
 import os
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
+from typer.exceptions import TyperException
 
 from api.cli import batch, db, inprocess, runs, sql
 from api.cli.doctor import doctor
 from api.cli.ingest import ingest
 from api.cli.submit import submit
 from api.cli.up import down, up
+from shared.clean import one_line
 from shared.errors import CraglineError
 from shared.logs import redact
 
@@ -22,6 +30,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback with local variables could show a key
     add_completion=False,
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"cragline {version('cragline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Answer files of questions with corrective RAG, with every step recorded in Postgres."""
+
+
 app.command()(up)
 app.command()(down)
 app.command()(ingest)
@@ -38,10 +64,13 @@ app.add_typer(db.app, name="db")
 
 def main() -> None:
     """Run the command; every expected error becomes one line and an exit code."""
+    _speak_utf8()
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except CraglineError as error:
         _end(str(error), error.exit_code)
+    except TyperException as error:
+        _end_of_wrong_usage(error)
     except OperationalError:
         _end(
             "The database does not answer. `cragline doctor` looks what is wrong; `cragline up -d` starts the stack.",
@@ -57,8 +86,26 @@ def main() -> None:
         # The reader (head, less) has gone; nobody is there to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+
+
+def _speak_utf8() -> None:
+    """Questions come in every script: a file or pipe gets UTF-8, and a terminal that cannot show a
+    character gets a stand-in, instead of an error in the middle of the output."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure") and "utf" not in stream.encoding.lower():
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
+
+
+def _end_of_wrong_usage(error: TyperException) -> None:
+    """One line as for every other error, instead of a box over half the screen."""
+    message = one_line(error.format_message())
+    if not message:  # no command was named: the help has been printed already
+        sys.exit(error.exit_code)
+    context = getattr(error, "ctx", None)
+    where = f" See `{context.command_path} --help`." if context is not None else ""
+    _end(f"{message}{'' if message.endswith(('.', '?')) else '.'}{where}", error.exit_code)
 
 
 def _end(message: str, code: int) -> None:

@@ -1,6 +1,7 @@
 """How commands speak: tables for people, JSON for scripts. Text from files is escaped on its way out."""
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,8 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if isinstance(value, (Decimal, float)) and not math.isfinite(value):
+        return str(value)  # JSON has no NaN and no infinity
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, dict):
@@ -41,6 +44,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     return str(value)
+
+
+def csv_cell(value: Any) -> Any:
+    """`value` for a CSV file: nested values and truth values as JSON, NULL as nothing."""
+    shown = plain(value)
+    return json.dumps(shown, ensure_ascii=False) if isinstance(shown, (dict, list, bool)) else shown
 
 
 def print_json(value: Any) -> None:
@@ -55,8 +64,10 @@ def cell(value: Any, width: int | None = CELL) -> Text:
         shown = value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     elif isinstance(value, (dict, list)):
         shown = _names(value) if _is_flat(value) else json.dumps(plain(value), ensure_ascii=False)
+    elif isinstance(value, bool):
+        shown = str(value).lower()
     elif isinstance(value, float):
-        shown = f"{value:.3f}"
+        shown = f"{value:.3f}".rstrip("0").rstrip(".")
     elif isinstance(value, Decimal):
         shown = f"{value.normalize():f}"
     else:
@@ -81,12 +92,38 @@ def table(
     title: str | None = None,
     width: int | None = CELL,
 ) -> Table:
-    made = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(Text(column), overflow="fold")
-    for row in rows:
+    """Columns of numbers stand to the right, as in every ledger."""
+    made = Table(
+        title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    kept = list(rows)
+    for position, column in enumerate(columns):
+        numbers = bool(kept) and all(_is_number(row[position]) for row in kept)
+        made.add_column(Text(column), overflow="fold", justify="right" if numbers else "left")
+    for row in kept:
         made.add_row(*(cell(value, width) for value in row))
     return made
+
+
+def print_rows(
+    out: Console, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = CELL
+) -> None:
+    """A table; or, where so many columns would be squeezed to a few letters each, one record after the other."""
+    if rows and sum(_least_width(rows, n, name) for n, name in enumerate(columns)) > out.width:
+        for number, row in enumerate(rows, 1):
+            out.print(table(("", f"row {number}"), list(zip(columns, row, strict=True)), width=width))
+        return
+    out.print(table(columns, rows, width=width))
+
+
+def _least_width(rows: Sequence[Sequence[Any]], position: int, name: str) -> int:
+    """What a column needs to be read with ease: its name, and up to 12 characters of its longest value."""
+    longest = max(len(cell(row[position]).plain) for row in rows)
+    return max(len(name), min(longest, 12)) + 2
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float, Decimal)) and not isinstance(value, bool))
 
 
 def duration(seconds: float | None) -> str:

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from api.cli.output import cell, console, print_json, table
 from shared import history
@@ -34,7 +36,11 @@ def show(
         return
     out = console()
     _print_head(out, details)
-    out.print(table(_COLUMNS, [_line(step) for step in steps], width=None))
+    if out.width >= _WIDE:
+        out.print(table(_COLUMNS, [_line(step) for step in steps], width=None))
+    else:
+        for step in steps:
+            _print_step(out, step)
     for claim in still_open:
         out.print(
             f"open: step {claim['step']} branch {claim['branch']} {claim['node']} is {claim['status']}",
@@ -44,6 +50,18 @@ def show(
 
 
 _COLUMNS = ("step", "branch", "try", "node", "status", "ms", "from", "to", "what")
+_WIDE = 120  # columns; a narrower terminal would cut the table's words to pieces
+
+
+def _print_step(out: Console, step: dict[str, Any]) -> None:
+    """The same as a line of the table, on two lines of 80 columns."""
+    number, branch, attempt, node, status, ms, came_from, goes_to, what = _line(step)
+    tried = f" (try {attempt})" if attempt != 1 else ""
+    place = f"{number}.{branch}"
+    line = Text.assemble(f"{place:<6}", (node, "bold"), f"{tried} {status} in {ms} ms: ")
+    out.print(line + cell(came_from, None) + Text(" -> ") + cell(goes_to, None))
+    if what:
+        out.print(Padding(cell(what, None), (0, 0, 0, 6)))
 
 
 def _print_head(out: Console, details: dict[str, Any]) -> None:

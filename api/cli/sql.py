@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.output import console, plain, print_json, table
+from api.cli.output import console, csv_cell, print_json, print_rows
 from shared import history
 from shared.db import get_engine
 from shared.errors import UsageError
@@ -24,16 +24,21 @@ def sql(
     """Run one read-only query over tables and views (docs/history.md lists them)."""
     if as_csv and json:
         raise UsageError("--csv or --json, not both.")
-    result = history.query(get_engine(), _statement(statement, file))
+    words = _statement(statement, file)
+    if not words.strip().rstrip(";"):
+        raise UsageError("The query is empty.")
+    result = history.query(get_engine(), words)
     if json:
-        print_json([dict(zip(result.columns, row, strict=True)) for row in result.rows])
+        names = _unique(result.columns)
+        print_json([dict(zip(names, row, strict=True)) for row in result.rows])
     elif as_csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(result.columns)
-        writer.writerows([plain(value) for value in row] for row in result.rows)
+        writer.writerows([csv_cell(value) for value in row] for row in result.rows)
     else:
-        console().print(table(result.columns, result.rows, width=200))
-        console().print(f"{len(result.rows)} rows" if len(result.rows) != 1 else "1 row")
+        out = console()
+        print_rows(out, result.columns, result.rows, width=200)
+        out.print(f"{len(result.rows)} rows" if len(result.rows) != 1 else "1 row")
 
 
 def _statement(statement: str | None, file: Path | None) -> str:
@@ -45,3 +50,15 @@ def _statement(statement: str | None, file: Path | None) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{file}: cannot be read ({error.__class__.__name__}).") from None
     return sys.stdin.read() if statement == "-" else str(statement)
+
+
+def _unique(columns: list[str]) -> list[str]:
+    """The names as keys of an object: one that is repeated gets a number, for no column may be lost."""
+    names: list[str] = []
+    for column in columns:
+        name, count = column, 1
+        while name in names:
+            count += 1
+            name = f"{column}_{count}"
+        names.append(name)
+    return names

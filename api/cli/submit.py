@@ -3,26 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import structlog
 import typer
-from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from api.cli import watch
 from api.cli.output import print_json
-from api.intake import InputRow, QuestionFile, open_questions
 from shared import batches, history
 from shared.db import get_engine
 from shared.errors import CraglineError
 from shared.plan import Plan, make_plan, parse_sets
-from shared.queue import make_app, wake_dispatcher
-from shared.settings import get_settings
+from shared.settings import Settings, get_settings
 
-log = structlog.get_logger()
+if TYPE_CHECKING:
+    from api.intake import InputRow, QuestionFile
 
 
 def submit(
@@ -43,6 +39,8 @@ def submit(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Submit a file of questions. It is taken whole or not at all."""
+    from api.intake import open_questions
+
     settings, console = get_settings(), Console(stderr=json)
     plan = make_plan(settings, pipeline, dict(parse_sets(set_ or [])), collection)
     questions = open_questions(file, column)
@@ -53,15 +51,13 @@ def submit(
     submitted = batches.submit(
         engine, plan, name or file.name, asdict(questions.report), _counted(questions, console, quiet=json)
     )
-    try:
-        wake_dispatcher(make_app(settings))
-    except (KombuError, RedisError, OSError, CraglineError):
-        # The rows are safe; the dispatcher's next tick finds them.
+    if not _wake(settings):
         console.print("The queue does not answer; the batch starts when it is back.", style="yellow")
     if not json:
         _say_submitted(console, submitted)
     if watch_:
-        watch.until_ended(engine, submitted.batch_id, console, quiet=json)
+        with watch.interruptible(submitted.batch_id, Console(stderr=True)):
+            watch.until_ended(engine, submitted.batch_id, console, quiet=json)
     if json:
         row = history.progress(engine, submitted.batch_id)
         print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
@@ -69,23 +65,36 @@ def submit(
         console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
 
 
-def _say_preflight(console: Console, questions: QuestionFile, plan: Plan) -> None:
+def _wake(settings: Settings) -> bool:
+    """Whether the dispatcher could be told. If not, the rows are safe, and its next tick finds them."""
+    from kombu.exceptions import KombuError
+    from redis.exceptions import RedisError
+
+    from shared.queue import make_app, wake_dispatcher
+
+    try:
+        wake_dispatcher(make_app(settings))
+    except (KombuError, RedisError, OSError, CraglineError):
+        return False
+    return True
+
+
+def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:
     report = questions.report
     lines = [
         f"{report.file}: {report.format}, {report.encoding}, questions in column {report.question_column!r}."
     ]
     lines += report.notes
-    models = ", ".join(sorted(set(plan.models.values())))
-    lines.append(
-        f"Pipeline {plan.pipeline}, collection {plan.collection!r}, models: {plan.provider} ({models})."
-    )
+    names = sorted(set(plan.models.values()) - {plan.provider})
+    models = f"{plan.provider} ({', '.join(names)})" if names else plan.provider
+    lines.append(f"Pipeline {plan.pipeline}, collection {plan.collection!r}, models: {models}.")
     if plan.params.get("web_search") == "off":
         lines.append("Web search is off.")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _counted(questions: QuestionFile, console: Console, quiet: bool) -> Iterator[InputRow]:
+def _counted(questions: "QuestionFile", console: Console, quiet: bool) -> "Iterator[InputRow]":
     """The rows, with a counter on a terminal."""
     if quiet or not console.is_terminal:
         yield from questions.rows()
@@ -106,6 +115,12 @@ def _say_submitted(console: Console, submitted: batches.Submitted) -> None:
         odd.append(f"{submitted.duplicate_rows} repeated (run once, answered for each)")
     extra = f", {', '.join(odd)}" if odd else ""
     console.print(
-        f"Batch {submitted.batch_id}: {submitted.rows} rows, {submitted.runs} questions{extra}.",
+        f"Batch {submitted.batch_id}: {_counted_as(submitted.rows, 'row')}, "
+        f"{_counted_as(submitted.runs, 'question')}{extra}.",
         highlight=False,
+        soft_wrap=True,
     )
+
+
+def _counted_as(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -18,7 +18,6 @@ from rich.text import Text
 from shared.errors import StackError
 from shared.settings import Settings, get_settings
 from shared.stack.secrets import secrets_path
-from shared.stack.services import child_env
 from shared.stack.state import (
     AlreadyRunning,
     StackState,
@@ -27,7 +26,6 @@ from shared.stack.state import (
     running_stack,
     stack_lock,
 )
-from shared.stack.supervisor import Supervisor, stack_planner, stop_leftovers
 
 _START_TIMEOUT = 120.0  # seconds in which `up -d` must be ready
 
@@ -53,6 +51,8 @@ def up(flower_port: FlowerPort = None, workers: Workers = 1, detach: Detach = Fa
     def on_ready(state: StackState) -> None:
         _summary(console, settings, state, ending="Ctrl-C stops all of it.")
 
+    from shared.stack.supervisor import Supervisor, stack_planner
+
     planner = stack_planner(workers=workers, flower_port=flower_port)
     supervisor = Supervisor(settings, planner, lambda part, message: _step(console, part, message))
     if not supervisor.run(on_ready):
@@ -61,6 +61,8 @@ def up(flower_port: FlowerPort = None, workers: Workers = 1, detach: Detach = Fa
 
 def down() -> None:
     """Stop the stack that runs in this home, or what a killed one left behind."""
+    from shared.stack.supervisor import stop_leftovers
+
     settings, console = get_settings(), Console()
     home = settings.home
     if not home.is_dir():
@@ -102,6 +104,8 @@ def _stop_and_wait(state: StackState, settings: Settings, console: Console) -> N
 
 
 def _up_detached(settings: Settings, console: Console, *, workers: int, flower_port: int | None) -> None:
+    from shared.stack.services import child_env
+
     with stack_lock(settings.home):
         pass  # raises AlreadyRunning here, before a process is started
     log = logs_path(settings.home) / "supervisor.log"

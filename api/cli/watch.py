@@ -1,16 +1,21 @@
 """Watching a batch until it has ended: a live bar on a terminal, a line now and then elsewhere."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
 from api.cli.output import duration
 from shared import history
+from shared.statuses import BatchStatus
 
 POLL_SECONDS = 0.5
+CLOSING_SECONDS = 15.0  # for the dispatcher to write the batch's end once its last run has ended
 LINE_SECONDS = 5.0  # between two lines where there is no terminal
 SILENT_SECONDS = 60.0  # without any change: say what may be wrong
 
@@ -24,6 +29,20 @@ def ended_count(row: dict[str, Any]) -> int:
     return int(row["submitted"] - row["pending"] - row["running"])
 
 
+@contextmanager
+def interruptible(batch_id: int, console: Console) -> Iterator[None]:
+    """Ctrl-C ends the watching, not the batch; say so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped watching; the batch goes on. `cragline batch watch {batch_id}` watches it again.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130) from None
+
+
 def describe(row: dict[str, Any]) -> str:
     counts = [
         f"{row[name]} {name.replace('_', ' ')}"
@@ -31,7 +50,7 @@ def describe(row: dict[str, Any]) -> str:
         if row[name]
     ]
     parts = [", ".join(counts) or "none ended yet"]
-    if row["rate_per_minute"] is not None:
+    if row["rate_per_minute"]:
         parts.append(f"{float(row['rate_per_minute']):.0f}/min")
     if row["eta_seconds"] is not None:
         parts.append(f"eta {duration(float(row['eta_seconds']))}")
@@ -51,8 +70,18 @@ def until_ended(engine: Engine, batch_id: int, console: Console, *, quiet: bool)
         row = _with_bar(engine, batch_id, console, row)
     else:
         row = _with_lines(engine, batch_id, console, row)
+    row = _closed(engine, batch_id, row)
     if not quiet:
-        console.print(f"Batch {batch_id} has ended: {describe(row)}.", highlight=False)
+        console.print(f"Batch {batch_id} has ended: {describe(row)}.", highlight=False, soft_wrap=True)
+    return row
+
+
+def _closed(engine: Engine, batch_id: int, row: dict[str, Any]) -> dict[str, Any]:
+    """The row once the batch itself is no longer `open`, which follows its last run by a tick."""
+    until = time.monotonic() + CLOSING_SECONDS
+    while row["status"] == BatchStatus.OPEN and time.monotonic() < until:
+        time.sleep(POLL_SECONDS / 2)
+        row = history.progress(engine, batch_id)
     return row
 
 

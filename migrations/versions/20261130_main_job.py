@@ -254,6 +254,7 @@ def upgrade() -> None:
         sa.Column("argument", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
         sa.Column("came_from", postgresql.ARRAY(sa.Text()), nullable=False),
         sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("lost", sa.Integer(), server_default="0", nullable=False),
         sa.Column("publishes", sa.Integer(), server_default="0", nullable=False),
         sa.Column("not_before", sa.DateTime(timezone=True), nullable=True),
         sa.Column("wake_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),

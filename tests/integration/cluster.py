@@ -140,7 +140,9 @@ class Cluster:
     def submit(
         self, questions: Iterable[str | None], pipeline: str = "crag", collection: str = "docs", **params: Any
     ) -> int:
+        attempts = params.pop("max_attempts", self.settings.max_attempts)
         plan = make_plan(self.settings, pipeline, params, collection)
+        plan = plan.model_copy(update={"max_attempts": attempts})
         submitted = batches.submit(self.engine, plan, "test", {"format": "txt"}, rows(questions))
         wake_dispatcher(self.app)
         return submitted.batch_id

@@ -13,7 +13,7 @@ from tests.fakes import openai_server, tavily_server
 from tests.fakes.http_fake import Reply
 
 DOCUMENTS = {
-    "Doc A": "The basalt on the western crag is four hundred million years old. Climbers call it the old wall. It faces the sea.",
+    "Doc A": "The basalt on the western crag is very old indeed. Climbers call it the old wall. It faces the sea.",
     "Doc B": "The hut below the crag was built in 1931. It sleeps twelve people. Its roof is red.",
     "Doc C": "Ravens nest on the crag in early spring. The paths are closed until June. Wardens watch them.",
 }

@@ -122,7 +122,10 @@ def test_a_node_that_raises_is_a_failed_transition_not_a_hung_chord(cluster: Clu
     assert run.error.startswith("grade_document: RuntimeError: the node broke")
     assert "verysecret" not in run.error
     grading = [row for row in transitions(cluster, run.id) if row.node == "grade_document"]
-    assert sorted(row.status for row in grading) == ["failed", "succeeded", "succeeded"]
+    # the others were under way already, or were not begun any more
+    assert sorted(row.branch for row in grading) == [0, 1, 2]
+    others = {row.status for row in grading if row.error_class is None}
+    assert others <= {"succeeded", "skipped"}
     failed = next(row for row in grading if row.status == "failed")
     assert failed.error_class == "RuntimeError"
     assert failed.goes_to == []
@@ -130,11 +133,15 @@ def test_a_node_that_raises_is_a_failed_transition_not_a_hung_chord(cluster: Clu
 
 
 def test_a_worker_that_dies_is_replaced_and_the_batch_completes(cluster: Cluster) -> None:
-    batch = cluster.submit([f"How old is the crag? DIE-{n} [all_relevant]" for n in range(2)] + [CONTROL], k=3)
+    batch = cluster.submit(
+        [f"How old is the crag? DIE-{n} [all_relevant]" for n in range(2)] + [CONTROL], k=3
+    )
     _restart_while_open(cluster, batch)
     row = cluster.wait(batch)
     assert row["answered"] == 3, row
-    statuses = [row.status for row in cluster.rows("SELECT status FROM transitions WHERE batch_id = :b", b=batch)]
+    statuses = [
+        row.status for row in cluster.rows("SELECT status FROM transitions WHERE batch_id = :b", b=batch)
+    ]
     assert "lost" in statuses
     assert cluster.rows("SELECT * FROM lost_runs") == []
     twice = cluster.rows(
@@ -145,7 +152,7 @@ def test_a_worker_that_dies_is_replaced_and_the_batch_completes(cluster: Cluster
 
 
 def test_a_poison_question_ends_as_failed_and_its_batch_goes_on(cluster: Cluster) -> None:
-    batch = cluster.submit(["POISON [all_relevant]", CONTROL], k=3)
+    batch = cluster.submit(["POISON [all_relevant]", CONTROL], k=3, max_attempts=3)
     _restart_while_open(cluster, batch, timeout=120)
     row = cluster.wait(batch)
     assert (row["failed"], row["answered"]) == (1, 1), row
@@ -170,7 +177,9 @@ def test_a_worker_stopped_in_the_middle_and_started_again(cluster: Cluster) -> N
     while cluster.wait_any_ended(batch) == 0:
         time.sleep(0.05)
     assert cluster.stop("w1") == 0
-    assert not history.has_ended(history.progress(cluster.engine, batch)), "stopped too late to prove anything"
+    assert not history.has_ended(history.progress(cluster.engine, batch)), (
+        "stopped too late to prove anything"
+    )
     cluster.start_worker("w1")
     assert cluster.wait(batch)["answered"] == 12
 
@@ -191,8 +200,7 @@ def test_chords_leave_no_subscription_and_hardly_a_key_behind(cluster: Cluster) 
         cluster.wait(batch)
         channels = [name for name in client.pubsub_channels() if b"celery-task-meta" in name]
         assert channels == []
-        results = [key for key in client.keys("celery-task-meta*")]
-        assert results == [], "results are rows in Postgres, not keys"
+        assert list(client.keys("celery-task-meta*")) == [], "results are rows in Postgres, not keys"
         chords = client.keys("celery-taskset-meta*")
         assert all(client.ttl(key) > 0 for key in chords), "chord counters go by themselves"
 

@@ -27,6 +27,7 @@ class Won:
     width: int
     node: str
     attempt: int
+    lost: int  # earlier attempts whose worker was lost
     argument: Any
     came_from: list[str]
     task_id: str
@@ -73,7 +74,15 @@ def win(
             started_at=func.clock_timestamp(),
             lease_until=func.now() + seconds(lease),
         )
-        .returning(Claim.width, Claim.node, Claim.attempt, Claim.argument, Claim.came_from, Claim.started_at)
+        .returning(
+            Claim.width,
+            Claim.node,
+            Claim.attempt,
+            Claim.lost,
+            Claim.argument,
+            Claim.came_from,
+            Claim.started_at,
+        )
     ).one_or_none()
     if claimed is None:
         return None
@@ -89,6 +98,7 @@ def win(
         width=claimed.width,
         node=claimed.node,
         attempt=claimed.attempt,
+        lost=claimed.lost,
         argument=claimed.argument,
         came_from=claimed.came_from,
         task_id=task_id,
@@ -137,6 +147,70 @@ def mark_for_retry(session: Session, won: Won, pause: float) -> None:
     """Ready again after `pause` seconds. Raises LostClaim."""
     due = func.now() + seconds(pause)
     _give_back(session, won, {"status": ClaimStatus.READY, "not_before": due, "wake_at": due})
+
+
+def mark_lost(session: Session, won: Won) -> None:
+    """Ready for the next worker; this attempt's was lost. Raises LostClaim."""
+    _give_back(
+        session,
+        won,
+        {"status": ClaimStatus.READY, "lost": Claim.lost + 1, "not_before": None, "wake_at": func.now()},
+    )
+
+
+def is_first_suspect(session: Session, won: Won) -> bool:
+    """Whether no other open branch of this step was lost more often than `won` (or as often, before it)."""
+    other = exists().where(
+        Claim.run_id == won.run_id,
+        Claim.step == won.step,
+        Claim.branch != won.branch,
+        Claim.status.in_((ClaimStatus.READY, ClaimStatus.RUNNING)),
+        or_(Claim.lost > won.lost, and_(Claim.lost == won.lost, Claim.branch < won.branch)),
+    )
+    return not session.scalar(select(other))
+
+
+def put_back(session: Session, won: Won, pause: float) -> None:
+    """As if it had not been claimed, for `pause` seconds. Raises LostClaim."""
+    due = func.now() + seconds(pause)
+    _give_back(
+        session,
+        won,
+        {"status": ClaimStatus.READY, "attempt": Claim.attempt - 1, "not_before": due, "wake_at": due},
+    )
+
+
+def skip_waiting(session: Session, won: Won) -> None:
+    """A branch has failed for good, and with it the run: branches that nobody works on are not begun."""
+    waiting = session.execute(
+        select(Claim.branch, Claim.node, Claim.attempt, Claim.came_from)
+        .where(Claim.run_id == won.run_id, Claim.step == won.step, Claim.status == ClaimStatus.READY)
+        .with_for_update(skip_locked=True)
+    ).all()
+    for row in waiting:
+        session.execute(
+            update(Claim)
+            .where(Claim.run_id == won.run_id, Claim.step == won.step, Claim.branch == row.branch)
+            .values(status=ClaimStatus.FAILED, wake_at=func.now())
+        )
+        session.execute(
+            insert(Transition).values(
+                month=won.month,
+                run_id=won.run_id,
+                batch_id=won.batch_id,
+                step=won.step,
+                branch=row.branch,
+                attempt=row.attempt + 1,
+                node=row.node,
+                status=TransitionStatus.SKIPPED,
+                came_from=row.came_from,
+                goes_to=[],
+                started_at=func.now(),
+                ended_at=func.now(),
+                duration_ms=0,
+                error=f"not begun: branch {won.branch} had failed",
+            )
+        )
 
 
 def renew(session: Session, held: list[Won], lease: float) -> None:

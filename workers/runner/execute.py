@@ -5,6 +5,9 @@ raised to Celery, because a header task that raises takes its chord with it.
 """
 
 import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -44,6 +47,7 @@ class Executor:
         self._resources = resources
         self._heartbeat = heartbeat
         self._worker = worker
+        self._one_suspect = threading.Lock()
 
     def run(
         self, run_id: int, step: int, branch: int, task_id: str
@@ -69,9 +73,38 @@ class Executor:
             needed = won.argument is None or adapter.routes_by_state(won.node)
             state = advance.load_state(session, adapter, won, before=step) if needed else {}
         with structlog.contextvars.bound_contextvars(run_id=run_id, step=step, branch=branch, node=won.node):
-            with self._heartbeat.holding(won, adapter.timeout(won.node)):
+            with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
+                if not free:
+                    self._put_back(won)
+                    return None, False
                 outcome = self._run_node(won, adapter, state)
             return self._settle(won, outcome), True
+
+    @contextmanager
+    def _quarantine(self, won: Won) -> Iterator[bool]:
+        """A claim that was lost with its worker may be what killed it. Such claims run one at a time in a
+        process, and of one step the most often lost first: so the innocent ones get through, and a guilty
+        one comes to its last attempt without taking its neighbours along."""
+        if not won.lost:
+            yield True
+            return
+        free = self._one_suspect.acquire(blocking=False)
+        try:
+            yield free and self._is_first_suspect(won)
+        finally:
+            if free:
+                self._one_suspect.release()
+
+    def _is_first_suspect(self, won: Won) -> bool:
+        with transaction(self._engine) as session:
+            return claims.is_first_suspect(session, won)
+
+    def _put_back(self, won: Won) -> None:
+        try:
+            with transaction(self._engine) as session:
+                claims.put_back(session, won, pause=self._settings.retry_base)
+        except LostClaim:
+            pass
 
     def _run_node(self, won: Won, adapter: GraphAdapter, state: dict[str, Any]) -> "Outcome":
         ledger = Ledger(self._engine, won)
@@ -149,6 +182,8 @@ class Executor:
         )
         if won.width == 1:
             advance.fail_run(session, won.run_id, f"{won.node}: {text}")
+        else:
+            claims.skip_waiting(session, won)
 
 
 class Outcome:

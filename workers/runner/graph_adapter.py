@@ -6,10 +6,13 @@ the same on LangGraph 0.2.76, 0.6.11 and 1.2.24: `compiled.nodes[n].invoke`, `bu
 `builder.branches[n][k].path/.ends`, `builder.channels`.
 
 What it cannot honour (Command, subgraphs, interrupts, LangGraph's own retry, cache or timeout policies,
-deferred nodes, waiting edges, channels other than last-value and reducer) is refused when it is made.
+deferred nodes, waiting edges, channels other than last-value and reducer, states that are not a TypedDict)
+is refused when it is made.
 """
 
+import json
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,7 @@ from langgraph.errors import EmptyChannelError, InvalidUpdateError
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Send
+from typing_extensions import is_typeddict
 
 from shared.errors import CraglineError
 from shared.queue import QUEUES
@@ -55,7 +59,11 @@ class GraphAdapter:
     def __init__(self, pipeline: str, builder: "StateGraph[Any, Any, Any, Any]") -> None:
         self.pipeline = pipeline
         self.builder = builder
+        if not isinstance(builder, StateGraph):  # a compiled one carries interrupts and a checkpointer
+            self._refuse(None, f"a {type(builder).__name__} instead of a StateGraph")
         self._refuse_unsupported()
+        for name in builder.nodes:
+            self._refuse_node(name)
         self.compiled = builder.compile()
         self.nodes = tuple(builder.nodes)
 
@@ -85,7 +93,7 @@ class GraphAdapter:
     def run_node(
         self, node: str, state: dict[str, Any], resources: Resources, *, last_attempt: bool = True
     ) -> dict[str, Any]:
-        """The node's partial update. Its exceptions pass through."""
+        """The node's partial update. Its exceptions pass through; NodeBroke when it is no update."""
         config: RunnableConfig = {"configurable": {"resources": resources, "last_attempt": last_attempt}}
         update = self.compiled.nodes[node].invoke(state, config)
         if not isinstance(update, dict):
@@ -96,6 +104,8 @@ class GraphAdapter:
             raise NodeBroke(
                 f"{self.pipeline}.{node} returned keys that are not in the state: {', '.join(unknown)}"
             )
+        for key, value in update.items():
+            self._check_json(value, f"{self.pipeline}.{node} returned {key!r}")
         return update
 
     def merge(self, state: dict[str, Any], updates: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -104,14 +114,11 @@ class GraphAdapter:
         Two updates of one superstep to a key without a reducer are an error, as in LangGraph.
         """
         merged = dict(state)
-        for key, channel in self.builder.channels.items():
+        for key in self.builder.channels:
             values = [update[key] for update in updates if key in update]
             if not values:
                 continue
-            fresh = channel.copy()
-            # A reducer channel starts with its type's empty value; only a known value replaces that.
-            if key in state:
-                fresh = channel.from_checkpoint(state[key])
+            fresh = self._channel(key, state)
             try:
                 fresh.update(values)
                 merged[key] = fresh.get()
@@ -121,27 +128,57 @@ class GraphAdapter:
                 ) from error
         return merged
 
+    def _channel(self, key: str, state: dict[str, Any]) -> Any:
+        """A channel that holds the state's value, or else a reducer's empty one. Copied, because a reducer
+        may change its left side in place, and the empty value of `builder` is there for all runs."""
+        channel = self.builder.channels[key]
+        if key in state:
+            return channel.from_checkpoint(deepcopy(state[key]))
+        return channel.from_checkpoint(deepcopy(channel.get())) if channel.is_available() else channel.copy()
+
     def input_state(self, values: dict[str, Any]) -> dict[str, Any]:
         """The state before the first node: the input, and each reducer's empty value."""
         state: dict[str, Any] = {}
         for key, channel in self.builder.channels.items():
-            if isinstance(channel, BinaryOperatorAggregate):
-                state[key] = channel.copy().get()
+            if isinstance(channel, BinaryOperatorAggregate) and channel.is_available():
+                state[key] = self._channel(key, {}).get()
         return self.merge(state, [values])
 
     def next_steps(self, node: str, state: dict[str, Any]) -> list[Next]:
-        """Where `node` leads, given the state with the node's own update applied. END is left out."""
+        """Where `node` leads, given the state with the node's own update applied. END is left out.
+
+        Raises NodeBroke for a target that is no node, and for a Send that cannot be a task.
+        """
         found = [Next(target) for source, target in sorted(self.builder.edges) if source == node]
         for branch in self.builder.branches.get(node, {}).values():
             for target in self._as_list(branch.path.invoke(state)):
                 if isinstance(target, Send):
-                    found.append(Next(target.node, target.arg))
+                    found.append(self._sent(node, target))
+                elif branch.ends and target not in branch.ends:
+                    raise NodeBroke(f"{self.pipeline}.{node} leads to {target!r}, which its path map lacks")
                 else:
                     found.append(Next(branch.ends[target] if branch.ends else target))
         for step in found:
             if step.node != END and step.node not in self.builder.nodes:
                 raise NodeBroke(f"{self.pipeline}.{node} leads to {step.node!r}, which is no node")
         return [step for step in found if step.node != END]
+
+    def _sent(self, node: str, send: Send) -> Next:
+        what = f"{self.pipeline}.{node} sends to {send.node!r}"
+        if send.node == END or send.arg is None:  # None would pass for "the node sees the state"
+            raise NodeBroke(
+                f"{what} {'nothing' if send.arg is None else 'a state'}; a Send needs a node and its state"
+            )
+        self._check_json(send.arg, what)
+        return Next(send.node, send.arg)
+
+    @staticmethod
+    def _check_json(value: Any, what: str) -> None:
+        """Everything that passes between nodes is a row, and NaN is no JSON for Postgres."""
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise NodeBroke(f"{what}, which is no JSON value: {error}") from None
 
     @staticmethod
     def superstep(branches: Iterable[Sequence[Next]]) -> list[Next]:
@@ -175,21 +212,28 @@ class GraphAdapter:
                 self._refuse(None, f"the state key {key!r} with a {type(channel).__name__} channel")
         if getattr(builder, "managed", None):
             self._refuse(None, f"managed values ({', '.join(builder.managed)})")
-        for name, spec in builder.nodes.items():
-            if isinstance(spec.runnable, Pregel):
-                self._refuse(name, "a subgraph")
-            if spec.ends:
-                self._refuse(name, "a Command with destinations")
-            for policy in ("retry_policy", "cache_policy", "timeout", "defer", "error_handler_node"):
-                if getattr(spec, policy, None):
-                    self._refuse(name, f"LangGraph's own {policy}")
-            metadata = spec.metadata or {}
-            if metadata.get("queue") not in QUEUES:
-                self._refuse(name, f"a node without a queue in its metadata (one of {', '.join(QUEUES)})")
+        if not is_typeddict(builder.state_schema):
+            self._refuse(None, f"the state {builder.state_schema.__name__}, which is no TypedDict,")
 
-    def refuse_compiled(self, compiled: "Pregel[Any, Any, Any, Any]") -> None:
-        """Refuse a graph that somebody compiled with interrupts or a checkpointer."""
-        if compiled.interrupt_before_nodes or compiled.interrupt_after_nodes:
-            self._refuse(None, "interrupts")
-        if compiled.checkpointer:
-            self._refuse(None, "a checkpointer")
+    def _refuse_node(self, name: str) -> None:
+        spec = self.builder.nodes[name]
+        if name == "join":
+            self._refuse(name, "a node with the name of the task that joins a fan-out")
+        if isinstance(spec.runnable, Pregel):
+            self._refuse(name, "a subgraph")
+        if getattr(spec.runnable, "func", True) is None:
+            self._refuse(name, "a node that is only async")
+        for wanted in ("runtime", "store", "previous"):
+            if wanted in getattr(spec.runnable, "func_accepts", ()):
+                self._refuse(name, f"a node that takes LangGraph's {wanted}")
+        if spec.ends:
+            self._refuse(name, "a Command with destinations")
+        for policy in ("retry_policy", "cache_policy", "timeout", "defer", "error_handler_node"):
+            if getattr(spec, policy, None):
+                self._refuse(name, f"LangGraph's own {policy}")
+        metadata = spec.metadata or {}
+        if metadata.get("queue") not in QUEUES:
+            self._refuse(name, f"a node without a queue in its metadata (one of {', '.join(QUEUES)})")
+        timeout = metadata.get("timeout")
+        if not isinstance(timeout, (int, float)) or timeout <= 0:
+            self._refuse(name, "a node without a timeout in its metadata (seconds)")

@@ -38,9 +38,11 @@ def take_back_lost(engine: Engine) -> int:
                 text_ = f"{note}, at the last of {won.attempt} attempts"
                 claims.add_transition(session, won, TransitionStatus.FAILED, error_text=text_)
                 claims.mark_failed(session, won)
+                if won.width > 1:
+                    claims.skip_waiting(session, won)
             else:
                 claims.add_transition(session, won, TransitionStatus.LOST, error_text=note)
-                claims.mark_for_retry(session, won, 0.0)
+                claims.mark_lost(session, won)
     return len(rows)
 
 
@@ -54,6 +56,7 @@ def _as_won(row: "object") -> Won:
         width=claim.width,
         node=claim.node,
         attempt=claim.attempt,
+        lost=claim.lost,
         argument=None,
         came_from=claim.came_from,
         task_id=claim.task_id or "",
