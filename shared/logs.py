@@ -11,8 +11,8 @@ from structlog.typing import EventDict
 from shared.settings import Settings
 
 # user:password@ in a URL, and the key formats of the providers in use
-_URL_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):([^@/\s]+)@")
-_KEYS = re.compile(r"\b(?:sk|tvly|Bearer)[-_ ][A-Za-z0-9_\-]{8,}")
+_URL_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):([^/\s]+)@")  # up to the last @: a password may hold one
+_KEYS = re.compile(r"\b(?:(?:sk|tvly)[-_][\w\-]{8,}|(?i:bearer)[-_ ]+[\w\-.~+/=]{8,})")
 
 
 def redact(text: str) -> str:
@@ -44,17 +44,17 @@ def configure_logging(settings: Settings) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if settings.log_json
+    if settings.log_json:
+        renderers: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
         # the default traceback shows local variables, keys and questions among them
-        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    )
+        plain = structlog.dev.plain_traceback
+        renderers = [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         _RedactingFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
     root = logging.getLogger()

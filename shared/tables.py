@@ -58,8 +58,8 @@ class Base(DeclarativeBase):
         bool: Boolean,
         datetime: DateTime(timezone=True),
         date: Date,
-        dict[str, Any]: JSONB,
-        list[Any]: JSONB,
+        dict[str, Any]: JSONB(none_as_null=True),  # a jsonb `null` would not be found by IS NULL
+        list[Any]: JSONB(none_as_null=True),
         list[str]: ARRAY(Text),
     }
 

@@ -66,7 +66,7 @@ def main() -> None:
     """Run the command; every expected error becomes one line and an exit code."""
     _speak_utf8()
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="cragline", standalone_mode=False))
     except CraglineError as error:
         _end(str(error), error.exit_code)
     except TyperException as error:

@@ -19,6 +19,13 @@ from shared.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 OVERRIDE = ROOT / "tests" / "compose" / "compose.test.yml"
+# Compose refuses a key that it does not know; so does this test, where compose is not installed.
+SERVICE_KEYS = {
+    *("image", "build", "command", "entrypoint", "user", "working_dir", "environment", "volumes", "ports"),
+    *("tmpfs", "read_only", "init", "cap_drop", "security_opt", "restart", "logging", "shm_size", "profiles"),
+    *("depends_on", "healthcheck", "stop_grace_period"),
+}
+HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period"}
 ONE_SHOT = {"migrate", "cragline"}
 APP = {"migrate", "cragline", "beat", "flower"}  # and the workers
 SECRETS = {
@@ -48,7 +55,7 @@ _Loader.add_constructor("!reset", lambda loader, node: None)
 
 
 def load(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
+    loaded: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     return loaded
 
 
@@ -84,6 +91,14 @@ def test_the_services_are_those_of_the_handbook() -> None:
         *("postgres", "redis", "qdrant", "migrate", "beat", "flower", "cragline"),
         *(f"worker-{queue}" for queue in QUEUES),
     }
+
+
+def test_every_key_is_one_that_compose_knows() -> None:
+    sections = {"name", "services", "volumes"}
+    assert {key for key in FILE if not key.startswith("x-")} == sections
+    for name, service in SERVICES.items():
+        assert set(service) <= SERVICE_KEYS, name
+        assert set(service.get("healthcheck", {})) <= HEALTH_KEYS, name
 
 
 @each_service
@@ -294,8 +309,9 @@ def test_named_volumes_are_declared() -> None:
 
 
 def test_commands_name_things_that_exist() -> None:
-    from api.cli.main import app as cli
     from typer.main import get_command
+
+    from api.cli.main import app as cli
 
     group: Any = get_command(cli)
     migrate = SERVICES["migrate"]["command"]

@@ -20,11 +20,11 @@ from workers.runner.pipelines import adapters
 
 STORE = [document(letter) for letter in "ABC"]
 WEB = [document("W", "From the web.", origin="web", id="web:0")]
-YES = {letter: ("relevant", 0.9) for letter in "ABC"}
+YES = dict.fromkeys("ABC", ("relevant", 0.9))
 SOME = {"A": ("relevant", 0.9), "B": ("not_relevant", 0.2), "C": ("not_relevant", 0.1)}
-NO = {letter: ("not_relevant", 0.1) for letter in "ABC"}
+NO = dict.fromkeys("ABC", ("not_relevant", 0.1))
 MIDDLE = {"A": ("relevant", 0.6), "B": ("not_relevant", 0.4), "C": ("not_relevant", 0.1)}
-UNPARSED = {letter: ("unparsed", None) for letter in "ABC"}
+UNPARSED = dict.fromkeys("ABC", ("unparsed", None))
 OFF = {"web_search": "off"}
 
 ALL = Script(STORE, YES, web=WEB)
@@ -44,51 +44,51 @@ class Route:
     pipeline: str = "crag"
 
 
-def broken(**changes: Any) -> Script:
+def having(**changes: Any) -> Script:
     return replace(ALL, **changes)
 
 
 ROUTES = {
     "all relevant": Route(ALL, [*GRADED, "generate"], "answered", sources="ABC"),
-    "some relevant": Route(broken(verdicts=SOME), [*GRADED, *SEARCHED, "generate"], "answered", sources="AW"),
-    "none relevant": Route(broken(verdicts=NO), [*GRADED, *SEARCHED, "generate"], "answered", sources="W"),
+    "some relevant": Route(having(verdicts=SOME), [*GRADED, *SEARCHED, "generate"], "answered", sources="AW"),
+    "none relevant": Route(having(verdicts=NO), [*GRADED, *SEARCHED, "generate"], "answered", sources="W"),
     "no grade to be parsed": Route(
-        broken(verdicts=UNPARSED),
+        having(verdicts=UNPARSED),
         [*GRADED, *SEARCHED, "generate"],
         "answered",
         sources="W",
         notes=("grade_unparsed",) * 3,
     ),
     "web empty": Route(
-        broken(verdicts=NO, web=()),
+        having(verdicts=NO, web=()),
         [*GRADED, *SEARCHED, "give_up"],
         "gave_up",
         "none of the 3 retrieved documents was relevant and the web search found nothing",
         notes=("web_search_empty",),
     ),
     "web failing for good": Route(
-        broken(verdicts=NO, web=PermanentError("no", code="auth", where="tavily")),
+        having(verdicts=NO, web=PermanentError("no", code="auth", where="tavily")),
         [*GRADED, *SEARCHED, "give_up"],
         "gave_up",
         "none of the 3 retrieved documents was relevant and the web search failed",
         notes=("web_search_failed",),
     ),
     "web failing at the last attempt": Route(
-        broken(verdicts=SOME, web=TransientError("busy", code="rate_limit", where="tavily")),
+        having(verdicts=SOME, web=TransientError("busy", code="rate_limit", where="tavily")),
         [*GRADED, *SEARCHED, "generate"],
         "answered",
         sources="A",
         notes=("web_search_failed",),
     ),
     "web without a key in this process": Route(
-        broken(verdicts=NO, web=None),
+        having(verdicts=NO, web=None),
         [*GRADED, *SEARCHED, "give_up"],
         "gave_up",
         "none of the 3 retrieved documents was relevant and the web search failed",
         notes=("web_search_failed",),
     ),
     "web off, none": Route(
-        broken(verdicts=NO),
+        having(verdicts=NO),
         [*GRADED, "give_up"],
         "gave_up",
         "none of the 3 retrieved documents was relevant and web search is off",
@@ -96,7 +96,7 @@ ROUTES = {
         notes=("web_search_off",),
     ),
     "web off, some": Route(
-        broken(verdicts=SOME),
+        having(verdicts=SOME),
         [*GRADED, "generate"],
         "answered",
         sets=OFF,
@@ -104,95 +104,95 @@ ROUTES = {
         notes=("web_search_off",),
     ),
     "no rewriting": Route(
-        broken(verdicts=NO),
+        having(verdicts=NO),
         [*GRADED, "web_search", "generate"],
         "answered",
         sets={"rewrite": "off"},
         sources="W",
     ),
     "no answer in the documents": Route(
-        broken(answer=GeneratedAnswer("", (), "they do not say")),
+        having(answer=GeneratedAnswer("", (), "they do not say")),
         [*GRADED, "generate"],
         "gave_up",
         "they do not say",
     ),
     "rule none_relevant, some": Route(
-        broken(verdicts=SOME), [*GRADED, "generate"], "answered", sets={"rule": "none_relevant"}, sources="A"
+        having(verdicts=SOME), [*GRADED, "generate"], "answered", sets={"rule": "none_relevant"}, sources="A"
     ),
     "rule none_relevant, none": Route(
-        broken(verdicts=NO),
+        having(verdicts=NO),
         [*GRADED, *SEARCHED, "generate"],
         "answered",
         sets={"rule": "none_relevant"},
         sources="W",
     ),
     "correct": Route(
-        broken(verdicts=SOME),
+        having(verdicts=SOME),
         [*GRADED, "refine_document", "recompose", "generate"],
         "answered",
         sets={"rule": "confidence"},
         sources="A",
     ),
     "incorrect": Route(
-        broken(verdicts=NO),
+        having(verdicts=NO),
         [*GRADED, *SEARCHED, "generate"],
         "answered",
         sets={"rule": "confidence"},
         sources="W",
     ),
     "ambiguous": Route(
-        broken(verdicts=MIDDLE),
+        having(verdicts=MIDDLE),
         [*GRADED, "refine_document*2", "recompose", *SEARCHED, "generate"],
         "answered",
         sets={"rule": "confidence"},
         sources="ABW",
     ),
     "correct, refining off": Route(
-        broken(verdicts=SOME),
+        having(verdicts=SOME),
         [*GRADED, "generate"],
         "answered",
         sets={"rule": "confidence", "refine": "off"},
         sources="A",
     ),
     "refined away": Route(
-        broken(strip_score=0.0),
+        having(strip_score=0.0),
         [*GRADED, "refine_document*3", "recompose", *SEARCHED, "generate"],
         "answered",
         sets={"refine": "on"},
         sources="W",
     ),
     "refined away, web off": Route(
-        broken(strip_score=0.0),
+        having(strip_score=0.0),
         [*GRADED, "refine_document*3", "recompose", "give_up"],
         "gave_up",
         "no part of the 3 retrieved documents was relevant and web search is off",
         sets={"refine": "on", **OFF},
     ),
     "refined, no rewriting": Route(
-        broken(verdicts=SOME),
+        having(verdicts=SOME),
         [*GRADED, "refine_document", "recompose", "web_search", "generate"],
         "answered",
         sets={"refine": "on", "rewrite": "off"},
         sources="AW",
     ),
     "one document": Route(
-        broken(documents=STORE[:1]),
+        having(documents=STORE[:1]),
         ["retrieve", "grade_document", "decide", "generate"],
         "answered",
         sources="A",
     ),
     "nothing retrieved": Route(
-        broken(documents=()), ["retrieve", "decide", *SEARCHED, "generate"], "answered", sources="W"
+        having(documents=()), ["retrieve", "decide", *SEARCHED, "generate"], "answered", sources="W"
     ),
     "nothing retrieved, confidence": Route(
-        broken(documents=()),
+        having(documents=()),
         ["retrieve", "decide", *SEARCHED, "generate"],
         "answered",
         sets={"rule": "confidence"},
         sources="W",
     ),
     "nothing retrieved, web off": Route(
-        broken(documents=()),
+        having(documents=()),
         ["retrieve", "decide", "give_up"],
         "gave_up",
         "no document was retrieved and web search is off",
@@ -201,7 +201,7 @@ ROUTES = {
     ),
     "rag": Route(ALL, ["retrieve", "generate"], "answered", sources="ABC", pipeline="rag"),
     "rag, nothing retrieved": Route(
-        broken(documents=()), ["retrieve", "give_up"], "gave_up", "no document was retrieved", pipeline="rag"
+        having(documents=()), ["retrieve", "give_up"], "gave_up", "no document was retrieved", pipeline="rag"
     ),
 }
 
@@ -265,7 +265,7 @@ def test_each_document_is_graded_once_and_the_grades_are_in_retrieval_order() ->
 
 def test_an_error_of_a_node_without_fallback_passes_through() -> None:
     adapter, values = run(ROUTES["all relevant"])
-    script = broken(answer=PermanentError("key refused", code="auth", where="openai"))
+    script = having(answer=PermanentError("key refused", code="auth", where="openai"))
     with pytest.raises(PermanentError, match="key refused"):
         drive(adapter, values, script.resources())
 
@@ -274,17 +274,17 @@ def test_a_transient_error_reaches_the_fallback_at_the_last_attempt_only() -> No
     adapter = adapters()["crag"]
     error = TransientError("busy", code="rate_limit", where="tavily")
     state = {"question": "q", "query": "q", "params": params()}
-    resources = broken(web=error).resources()
+    resources = having(web=error).resources()
     with pytest.raises(TransientError):
         adapter.run_node("web_search", state, resources, last_attempt=False)
     update = adapter.run_node("web_search", state, resources, last_attempt=True)
     assert update["notes"] == ["web_search_failed: rate_limit: busy"]
-    permanent = broken(web=PermanentError("no", code="auth", where="tavily")).resources()
+    permanent = having(web=PermanentError("no", code="auth", where="tavily")).resources()
     assert adapter.run_node("web_search", state, permanent, last_attempt=False)["web_status"] == "failed"
 
 
 def test_a_bug_in_a_node_with_a_fallback_is_not_hidden_by_it() -> None:
-    resources = broken(web=RuntimeError("a bug")).resources()
+    resources = having(web=RuntimeError("a bug")).resources()
     with pytest.raises(RuntimeError, match="a bug"):
         adapters()["crag"].run_node(
             "web_search", {"question": "q", "query": "q", "params": params()}, resources

@@ -151,7 +151,7 @@ def test_a_state_of_another_kind_is_refused(schema: Any, what: str) -> None:
 
 
 def test_a_compiled_graph_is_refused_because_it_may_carry_interrupts() -> None:
-    with pytest.raises(UnsupportedGraph, match="^p: a CompiledStateGraph instead of a StateGraph"):
+    with pytest.raises(UnsupportedGraph, match=r"^p: a CompiledStateGraph instead of a StateGraph"):
         GraphAdapter("p", graph().compile(interrupt_before=["worker"]))
 
 
