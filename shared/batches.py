@@ -131,12 +131,20 @@ def _submit(
             empty += record[1] is None
             copy.write_row(record)
     if total == empty:
-        raise IntakeError(f"None of the {total} rows has a question." if total else "There is no row in it.")
+        raise IntakeError(_no_question(source, total))
     cursor.execute(_RUNS, {"batch": batch_id})
     runs = cursor.rowcount
     cursor.execute(_ROWS, {"batch": batch_id})
     cursor.execute("UPDATE batches SET row_count = %s, run_count = %s WHERE id = %s", (total, runs, batch_id))
     return Submitted(batch_id, total, runs, empty, total - empty - runs)
+
+
+def _no_question(source: dict[str, Any], total: int) -> str:
+    file, column = source.get("file", "The file"), source.get("question_column")
+    if not total:
+        return f"{file}: there is no row in it. It needs at least one question."
+    place = f" in column {column!r}" if column else ""
+    return f"{file}: none of the {total} rows has a question{place}. Name another column with --column."
 
 
 def _records(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:

@@ -150,9 +150,13 @@ def original_keys(engine: Engine, batch_id: int) -> list[str]:
     found = _rows(
         engine,
         """
-        SELECT pair.key FROM batch_rows, json_object_keys(batch_rows.original) WITH ORDINALITY AS pair (key, place)
-         WHERE batch_rows.batch_id = :id AND json_typeof(batch_rows.original) = 'object'
-         GROUP BY pair.key ORDER BY min(batch_rows.row_number), min(pair.place)
+        SELECT key
+          FROM (SELECT DISTINCT ON (pair.key) pair.key, batch_rows.row_number, pair.place
+                  FROM batch_rows,
+                       json_object_keys(batch_rows.original) WITH ORDINALITY AS pair (key, place)
+                 WHERE batch_rows.batch_id = :id AND json_typeof(batch_rows.original) = 'object'
+                 ORDER BY pair.key, batch_rows.row_number, pair.place) AS first
+         ORDER BY row_number, place
         """,
         id=batch_id,
     )

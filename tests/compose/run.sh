@@ -7,6 +7,9 @@
 # debootstrap, builds the application's image on it, and stand-ins for Postgres and Redis. scenario.py then
 # does what a person would do, and looks. At the end, also after a failure, the engine and the folder go.
 #
+# `run.sh config` fetches compose only and runs the checks of tests/unit/test_compose.py with it: no root, no
+# engine, a few seconds.
+#
 #   COMPOSE_TEST_CACHE=folder   keep Debian's packages and the base system there, for the next time
 #   COMPOSE_TEST_SUBNETS=cidr   where the engine takes its networks from (10.213.0.0/16)
 #   DEBIAN_MIRROR=url           http://deb.debian.org/debian
@@ -27,7 +30,9 @@ cannot() {
     exit 1
 }
 
-[ "$(id -u)" = 0 ] || cannot "it starts a Docker engine of its own, which takes root."
+mode=${1:-all}
+[ "$mode" = all ] || [ "$mode" = config ] || cannot "run.sh takes nothing, or the word config."
+[ "$mode" = config ] || [ "$(id -u)" = 0 ] || cannot "it starts a Docker engine of its own, which takes root."
 for tool in apt-get dpkg-deb python3 tar unshare; do
     command -v "$tool" > /dev/null || cannot "there is no $tool."
 done
@@ -79,7 +84,7 @@ clean_up() {
         rm -rf --one-file-system "$work"
     fi
     [ "$had_plugins_folder" = yes ] || rmdir /run/docker/plugins /run/docker 2> /dev/null
-    [ "$code" = 0 ] && say "compose test passed" || say "compose test FAILED"
+    if [ "$code" = 0 ]; then say "compose test passed"; else say "compose test FAILED"; fi
     exit "$code"
 }
 trap clean_up EXIT
@@ -92,28 +97,42 @@ apt_here() {
         -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/apt" -o APT::Sandbox::User=root "$@"
 }
 
-unpack_tools() {
-    say "Docker's engine, compose and debootstrap, from Debian's packages"
-    mkdir -p "$cache/packages"
-    if ! ls "$cache"/packages/docker-compose_*.deb > /dev/null 2>&1; then
-        mkdir -p "$work/lists/partial" "$work/apt/archives/partial"
-        printf "deb [signed-by=$keyring] $mirror %s main\n" bookworm trixie > "$work/sources.list"
-        apt_here update
-        # shellcheck disable=SC2086 # a list of words
-        (cd "$cache/packages" \
-            && apt_here download $(printf '%s/bookworm ' $engine_packages) "$compose_package")
-    fi
+fetch() { # PACKAGE/RELEASE...
+    mkdir -p "$cache/packages" "$work/lists/partial" "$work/apt/archives/partial"
+    printf "deb [signed-by=$keyring] $mirror %s main\n" bookworm trixie > "$work/sources.list"
+    apt_here update
+    (cd "$cache/packages" && apt_here download "$@")
+}
+
+unpack() { # which packages of those that were fetched, by the beginning of their names
     local package
-    for package in "$cache"/packages/*.deb; do
+    for package in "$cache/packages/$1"*.deb; do
         dpkg-deb -x "$package" "$work/tools"
     done
-    ls "$cache/packages"
+}
+
+have() { ls "$cache/packages/$1"_*.deb > /dev/null 2>&1; }
+
+unpack_tools() {
+    say "Docker's engine, compose and debootstrap, from Debian's packages"
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    have docker.io && have docker-compose || fetch $(printf '%s/bookworm ' $engine_packages) "$compose_package"
+    unpack ""
     ln -s "$work/tools/usr/libexec/docker/cli-plugins/docker-compose" "$work/client/cli-plugins/"
     export PATH="$work/bin:$work/tools/usr/sbin:$work/tools/usr/bin:$PATH"
     export DOCKER_CONFIG="$work/client"
-    tool_libraries=$work/tools/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH 2> /dev/null \
-        || echo "$(uname -m)-linux-gnu")
-    tool_libraries=$tool_libraries:${tool_libraries/\/usr\/lib\//\/lib\/}
+    local triplet
+    triplet=$(basename "$(dirname "$(find "$work/tools/usr/lib" -name 'libxtables.so.*' | head -n 1)")")
+    tool_libraries=$work/tools/usr/lib/$triplet:$work/tools/lib/$triplet
+}
+
+check_config() {
+    say "compose's own check of the file"
+    have docker-compose || fetch "$compose_package"
+    unpack docker-compose_
+    PATH="$work/tools/usr/libexec/docker/cli-plugins:$PATH" docker-compose version
+    PATH="$work/tools/usr/libexec/docker/cli-plugins:$PATH" \
+        "$root/.venv/bin/python" -m pytest -q "$root/tests/unit/test_compose.py"
 }
 
 # The engine's name server redirects its port inside the containers' network namespace, with iptables.
@@ -122,15 +141,12 @@ choose_iptables() {
     for kind in nft legacy; do
         ln -sf "$work/tools/usr/sbin/xtables-$kind-multi" "$work/bin/iptables"
         ln -sf "$work/tools/usr/sbin/xtables-$kind-multi" "$work/bin/ip6tables"
-        if with_libraries unshare -n iptables -t nat -S > /dev/null 2>&1; then
+        if LD_LIBRARY_PATH=$tool_libraries XTABLES_LIBDIR=${tool_libraries%%:*}/xtables \
+            unshare -n iptables -t nat -S > /dev/null 2>&1; then
             return
         fi
     done
     cannot "neither kind of iptables works with this kernel, so containers could not find each other by name."
-}
-
-with_libraries() {
-    LD_LIBRARY_PATH=$tool_libraries XTABLES_LIBDIR=${tool_libraries%%:*}/xtables "$@"
 }
 
 start_engine() {
@@ -138,7 +154,9 @@ start_engine() {
     choose_iptables
     # The host's firewall and forwarding stay as they are: containers reach each other over a bridge, the
     # host reaches published ports, and builds use the host's network.
-    with_libraries dockerd --data-root "$work/engine/data" --exec-root "$work/engine/exec" \
+    # Not through a function, whose process id would be that of a shell in between.
+    LD_LIBRARY_PATH=$tool_libraries XTABLES_LIBDIR=${tool_libraries%%:*}/xtables \
+        dockerd --data-root "$work/engine/data" --exec-root "$work/engine/exec" \
         --pidfile "$work/engine/pid" --host "unix://$work/engine/sock" \
         --bridge=none --iptables=false --ip6tables=false --ip-forward=false \
         --default-address-pool "base=${COMPOSE_TEST_SUBNETS:-10.213.0.0/16},size=24" \
@@ -177,6 +195,10 @@ make_base() {
         "$cache/base.tar" cragline-test-base:bookworm
 }
 
+if [ "$mode" = config ]; then
+    check_config
+    exit 0
+fi
 unpack_tools
 start_engine
 make_base

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,11 @@ class Home:
             check=False,
         )
         return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def run_all(self, commands: Sequence[Sequence[object]], **env: str) -> list[Done]:
+        """Type several commands side by side: most of the time of each is its start."""
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(lambda words: self.run(*words, **env), commands))
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
         """Type a command that stays."""

@@ -1,6 +1,7 @@
 """Flower: behind a password, with the nodes as task names, and nothing private in it."""
 
 import json
+import re
 import time
 
 import pytest
@@ -41,7 +42,8 @@ def test_the_nodes_are_listed_with_ids_only(asked: Home) -> None:
         time.sleep(0.5)
         tasks = _tasks(asked)
     nodes = [task for task in tasks if str(task["name"]).startswith("crag.")]
-    assert {task["args"] for task in nodes} == {"()"}
+    for task in nodes:  # a join is handed what the branches returned: their ids
+        assert not re.sub(r"'\d+\.\d+\.\d+'|[\[\](), ]", "", task["args"]), task["args"]
     for task in nodes:
         arguments = json.loads(task["kwargs"].replace("'", '"').replace("True", "1").replace("False", "0"))
         assert {"batch_id", "run_id", "step"} <= set(arguments)

@@ -24,6 +24,7 @@ _MAX_SENTENCES = 400  # candidates looked at, over all documents
 _QUESTION_MARKS = ("?", "？", "؟", '?"', "?)", "?”")
 _HEADING_WORDS = 8  # a line of fewer words without a stop, a digit or a colon is taken for a heading
 _ENDS = re.compile(r"[.!…。！．｡।۔;][\"'”’»)\]」』）*_`]*$")
+_BULLET = re.compile(r"^[-*•‣·–]\s+")
 _LIST_MARK = re.compile(r"(?:[-*•‣·–]|\(?\w{1,3}[.)])\s")
 
 
@@ -125,8 +126,12 @@ class LocalAnswerGenerator:
         near = [candidate for candidate in candidates if candidate.score >= best * _RELATIVE_CUT]
         chosen = sorted(near, key=lambda candidate: -candidate.score)[: self._sentences]
         quoted = [candidate for candidate in candidates if candidate in chosen]  # in document order
-        text = " ".join(f'"{candidate.text}" [{candidate.document + 1}]' for candidate in quoted)
-        return {"text": text, "cited": sorted({candidate.document for candidate in quoted}), "why_not": ""}
+        cited = sorted({candidate.document for candidate in quoted})
+        text = " ".join(
+            f'"{_BULLET.sub("", candidate.text)}" [{cited.index(candidate.document) + 1}]'
+            for candidate in quoted
+        )
+        return {"text": text, "cited": cited, "why_not": ""}
 
     def _candidates(self, question: str, texts: Sequence[str]) -> list[_Candidate]:
         """Every sentence that could be an answer, once each: no headings, no questions."""
@@ -149,7 +154,7 @@ class LocalAnswerGenerator:
 def _can_answer(sentence: str) -> bool:
     """Not for questions, headings and lines that only announce what follows: they resemble the question
     most of all, and say nothing."""
-    if sentence.startswith("#") or sentence.endswith((*_QUESTION_MARKS, ":", "：")):
+    if sentence.startswith("#") or "```" in sentence or sentence.endswith((*_QUESTION_MARKS, ":", "：")):
         return False
     if _ENDS.search(sentence) or _LIST_MARK.match(sentence) or ":" in sentence:
         return True

@@ -194,15 +194,25 @@ class OpenAIAnswerGenerator(_Role):
             return {"text": "", "cited": [], "why_not": _NOT_IN_DOCUMENTS}
         if not text:
             self._unusable(reply, "the model said there is an answer, and gave none")
-        return {"text": text, "cited": _cited(reply.parsed.get("cited"), text, count), "why_not": ""}
+        cited = _cited(reply.parsed.get("cited"), text, count)
+        return {"text": _renumbered(text, cited), "cited": cited, "why_not": ""}
 
 
 def _cited(stated: Any, text: str, count: int) -> list[int]:
-    """0-based positions of the cited documents. Without a usable list the marks in the text tell, and
-    without those all documents are named, because the answer rests on them one way or another."""
-    numbers = [number for number in whole_numbers(stated) if 1 <= number <= count]
-    if not numbers:
-        numbers = [int(digits) for digits in _MARKER.findall(text) if 1 <= int(digits) <= count]
+    """0-based positions of the documents that the list or the marks in the text name. Without either all
+    documents are named, because the answer rests on them one way or another."""
+    marks = [int(digits) for digits in _MARKER.findall(text)]
+    numbers = [number for number in [*whole_numbers(stated), *marks] if 1 <= number <= count]
     if not numbers:
         numbers = list(range(1, count + 1))
     return sorted({number - 1 for number in numbers})
+
+
+def _renumbered(text: str, cited: list[int]) -> str:
+    """`text` with its marks counted over the cited documents instead of all; marks of no document go."""
+
+    def mark(match: re.Match[str]) -> str:
+        position = int(match.group(1)) - 1
+        return f"[{cited.index(position) + 1}]" if position in cited else ""
+
+    return _MARKER.sub(mark, text).strip()

@@ -37,7 +37,8 @@ class GradeVerdict:
 class GeneratedAnswer:
     """`text` is empty and `why_not` filled when the documents do not answer the question.
 
-    `cited` holds 0-based positions in the documents that were given.
+    `cited` holds 0-based positions in the documents that were given; a mark `[n]` in `text` means the n-th
+    of `cited`, counted from 1, so that it agrees with the list of sources a reader is shown.
     """
 
     text: str

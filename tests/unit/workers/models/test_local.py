@@ -219,7 +219,7 @@ def generator(answer_at: float = 0.4, count: int = 3) -> tuple[LocalAnswerGenera
 def test_the_best_sentence_is_quoted_with_its_document() -> None:
     role, recorder = generator(count=1)
     answer = role.answer(QUESTION, [document(BREAD), document(RHINE)])
-    assert answer.text == '"The Oude Rijn is the river that flows through Leiden." [2]'
+    assert answer.text == '"The Oude Rijn is the river that flows through Leiden." [1]'
     assert (answer.cited, answer.why_not) == ((1,), "")
     assert recorder.records[0].spec.role == "answer_generator"
     assert recorder.records[0].response["cited"] == [1]
@@ -299,4 +299,4 @@ def test_headings_and_announcements_are_not_quoted(empty_words: str) -> None:
 )
 def test_lines_with_a_fact_are_quoted_without_a_stop(line: str) -> None:
     role, _ = generator(answer_at=0.0)
-    assert role.answer(QUESTION, [document(line)]).text == f'"{line}" [1]'
+    assert role.answer(QUESTION, [document(line)]).text == f'"{line.removeprefix("- ")}" [1]'

@@ -1,6 +1,7 @@
 """The chat roles, through the real client against a scripted server."""
 
 import json
+import re
 import traceback
 from collections.abc import Callable
 
@@ -244,6 +245,25 @@ def _ans(answer: object, cited: object, answerable: object = True) -> Reply:
 def test_citations(serve: Serve, recorder: MemoryRecorder, reply: Reply, cited: tuple[int, ...]) -> None:
     documents = [document("one"), document("two"), document("three")]
     assert generator(serve(replying(reply)), recorder).answer(QUESTION, documents).cited == cited
+
+
+@pytest.mark.parametrize(
+    ("text", "cited", "shown"),
+    [
+        ("A [1]. B [3].", [1, 3], "A [1]. B [2]."),  # the second source shown is the third document
+        ("A [3].", [3], "A [1]."),
+        ("A [3]. B [1].", [3], "A [2]. B [1]."),  # a mark counts, listed or not
+        ("A [2][9].", [2], "A [1]."),  # no such document
+    ],
+)
+def test_marks_agree_with_the_sources_shown(
+    serve: Serve, recorder: MemoryRecorder, text: str, cited: list[int], shown: str
+) -> None:
+    documents = [document("one"), document("two"), document("three")]
+    answer = generator(serve(replying(_ans(text, cited))), recorder).answer(QUESTION, documents)
+    assert answer.text == shown
+    marks = {int(digits) for digits in re.findall(r"\[(\d+)\]", answer.text)}
+    assert marks <= set(range(1, len(answer.cited) + 1))
 
 
 @pytest.mark.parametrize("answerable", [False, "false", "No", 0])

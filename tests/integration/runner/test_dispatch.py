@@ -1,0 +1,185 @@
+"""Admission: the window is never exceeded, nobody waits for a bigger batch, nothing is admitted twice."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from shared.db import transaction
+from shared.tables import Run
+from tests.integration.runner.bench import Bench, at_once
+from workers.models.prompts import load_prompts
+from workers.runner.advance import Publication
+
+MakeBench = Callable[..., Bench]
+
+
+def questions(count: int) -> list[str]:
+    return [f"Question {number}?" for number in range(count)]
+
+
+def end(bench: Bench, run_ids: list[int]) -> None:
+    bench.execute("DELETE FROM claims WHERE run_id = ANY(:ids)", ids=run_ids)
+    bench.execute(
+        "UPDATE runs SET status = 'answered', answer = 'a', ended_at = now() WHERE id = ANY(:ids)",
+        ids=run_ids,
+    )
+
+
+def running(bench: Bench) -> list[Any]:
+    return bench.rows("SELECT id, batch_id FROM runs WHERE status = 'running' ORDER BY id")
+
+
+def test_an_admitted_run_has_its_first_claim_and_one_publication(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    batch = bench.submit(questions(2))
+    first, second = bench.admit()
+    assert first == Publication("crag", batch, first.run_id, 1, ["retrieve"])
+    assert first.run_id < second.run_id, "in the order of the file"
+    row = bench.run_row(first.run_id)
+    assert (row.status, row.step) == ("running", 1) and row.admitted_at is not None
+    (claim,) = bench.claims(first.run_id)
+    assert (claim.node, claim.status, claim.attempt, claim.publishes) == ("retrieve", "ready", 0, 1)
+    assert bench.admit() == []
+
+
+def test_the_window_is_filled_and_not_exceeded(make_bench: MakeBench) -> None:
+    bench = make_bench(window=5)
+    bench.submit(questions(12))
+    admitted = bench.admit()
+    assert len(admitted) == 5 == len(running(bench))
+    assert bench.admit() == []
+    end(bench, [publication.run_id for publication in admitted[:2]])
+    assert len(bench.admit()) == 2 and len(running(bench)) == 5
+    first_rows = [row.first_row for row in bench.rows("SELECT first_row FROM runs WHERE status = 'pending'")]
+    assert min(first_rows) == 8, "in the order of the file"
+
+
+def test_a_smaller_window_than_what_runs_admits_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench(window=5)
+    bench.submit(questions(8))
+    bench.admit()
+    assert make_bench(window=2).admit() == []
+
+
+def test_ten_questions_behind_a_thousand_get_their_turn_in_the_first_admission(make_bench: MakeBench) -> None:
+    bench = make_bench(window=32)
+    big = bench.submit(questions(1000))
+    small = bench.submit(questions(10))
+    assert Counter(publication.batch_id for publication in bench.admit()) == {big: 22, small: 10}
+
+
+def test_a_batch_that_comes_when_the_window_is_full_gets_the_next_free_places(make_bench: MakeBench) -> None:
+    """One free place a tick is the usual case with slow models: it must not always be the oldest batch's."""
+    bench = make_bench(window=4)
+    big = bench.submit(questions(50))
+    bench.admit()
+    small = bench.submit(questions(3))
+    later = bench.submit(questions(3))
+    got: list[int] = []
+    for _ in range(6):
+        oldest = next(row.id for row in running(bench) if row.batch_id == big)
+        end(bench, [oldest])
+        got += [publication.batch_id for publication in bench.admit()]
+    assert len(got) == 6
+    assert small in got[:2] and later in got[:2], f"batches {small} and {later} wait for {big}: {got}"
+
+
+def test_a_window_of_one_goes_round(make_bench: MakeBench) -> None:
+    bench = make_bench(window=1)
+    bench.submit(questions(9))
+    small = bench.submit(questions(2))
+    got = []
+    for _ in range(4):
+        (publication,) = bench.admit()
+        got.append(publication.batch_id)
+        end(bench, [publication.run_id])
+    assert small in got, got
+
+
+def test_a_run_that_somebody_else_holds_is_passed_over(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.submit(questions(3))
+    with transaction(bench.engine) as session:
+        held = session.scalars(select(Run.id).order_by(Run.id).limit(1).with_for_update()).one()
+        admitted = [publication.run_id for publication in bench.admit()]
+    assert len(admitted) == 2 and held not in admitted
+    assert [publication.run_id for publication in bench.admit()] == [held]
+
+
+def test_two_dispatchers_at_once_admit_each_run_once_and_within_the_window(make_bench: MakeBench) -> None:
+    bench = make_bench(window=40)
+    bench.submit(questions(100))
+    results = at_once([bench.admit for _ in range(4)])
+    admitted = [publication.run_id for found in results for publication in found]
+    assert len(admitted) == len(set(admitted)) == 40 == len(running(bench))
+
+
+def test_a_cancelled_batch_is_not_admitted(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    bench.submit(questions(3))
+    bench.execute("UPDATE batches SET status = 'cancelled', ended_at = now()")
+    assert bench.admit() == []
+
+
+def test_a_batch_ends_with_its_last_run_and_not_before(make_bench: MakeBench) -> None:
+    bench = make_bench(window=1)
+    batch = bench.submit(["a?", "b?"])
+    other = bench.submit(["c?"])
+    first = bench.admit()[0].run_id
+    end(bench, [first])
+    second = bench.admit()[0].run_id
+
+    def status(of: int) -> Any:
+        return bench.one("SELECT status, ended_at FROM batches WHERE id = :b", b=of)
+
+    assert status(batch).status == "open"
+    while status(batch).status == "open" and running(bench):
+        end(bench, [row.id for row in running(bench)])
+        bench.admit()
+    last = bench.one("SELECT max(ended_at) AS at FROM runs WHERE batch_id = :b", b=batch).at
+    assert status(batch).status == "ended" and status(batch).ended_at == last
+    assert second is not None
+    end(bench, [row.id for row in running(bench)])
+    bench.admit()
+    assert status(other).status == "ended"
+    assert bench.rows("SELECT * FROM lost_runs") == []
+
+
+def test_a_full_window_still_ends_batches(make_bench: MakeBench) -> None:
+    bench = make_bench(window=1)
+    done = bench.submit(["a?"])
+    run = bench.admit()[0].run_id
+    bench.submit(["b?"])
+    bench.execute("UPDATE runs SET status = 'running', step = 1 WHERE status = 'pending'")
+    end(bench, [run])
+    assert bench.admit() == []
+    assert bench.one("SELECT status FROM batches WHERE id = :b", b=done).status == "ended"
+
+
+def test_the_prompts_are_frozen_at_the_first_admission_and_kept(make_bench: MakeBench) -> None:
+    bench = make_bench(window=1)
+    batch = bench.submit(["a?", "b?"])
+    bench.admit()
+    stored = bench.one("SELECT plan FROM batches WHERE id = :b", b=batch).plan["prompts"]
+    assert stored == {role: prompt.version for role, prompt in load_prompts().items()}
+    texts = bench.rows("SELECT role, version, text FROM prompts")
+    assert {(row.role, row.version): row.text for row in texts} == {
+        (prompt.role, prompt.version): prompt.text for prompt in load_prompts().values()
+    }
+    # What is frozen stays, even when other prompts are shipped by the second admission.
+    bench.execute("UPDATE batches SET plan = jsonb_set(plan, '{prompts,query_rewriter}', '\"old\"')")
+    end(bench, [row.id for row in running(bench)])
+    bench.admit()
+    assert bench.one("SELECT plan FROM batches").plan["prompts"]["query_rewriter"] == "old"
+
+
+@pytest.mark.parametrize("models", ["local"])
+def test_local_models_have_no_prompts_to_freeze(make_bench: MakeBench, models: str) -> None:
+    bench = make_bench(models=models)
+    bench.submit(["a?"])
+    bench.admit()
+    assert bench.one("SELECT plan FROM batches").plan["prompts"] == {}
+    assert bench.rows("SELECT * FROM prompts") == []
