@@ -386,6 +386,10 @@ def upgrade() -> None:
         "CREATE TRIGGER transitions_append_only BEFORE UPDATE OR DELETE ON transitions"
         " FOR EACH ROW EXECUTE FUNCTION refuse_change()"
     )
+    op.execute(  # a row trigger does not see a TRUNCATE
+        "CREATE TRIGGER transitions_no_truncate BEFORE TRUNCATE ON transitions"
+        " FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
+    )
     for view in VIEWS:
         op.execute((VIEW_FILES / f"{view}_v1.sql").read_text())
 

@@ -12,12 +12,12 @@
 #
 #   COMPOSE_TEST_CACHE=folder   keep Debian's packages and the base system there, for the next time
 #   COMPOSE_TEST_SUBNETS=cidr   where the engine takes its networks from (10.213.0.0/16)
-#   DEBIAN_MIRROR=url           http://deb.debian.org/debian
+#   DEBIAN_MIRROR=url           instead of the mirror that this machine's apt is set up with
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+mirror=${DEBIAN_MIRROR:-}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 # bookworm has an old compose; the next release's needs nothing but the C library
 engine_packages="docker.io containerd runc tini debootstrap iptables libip4tc2 libip6tc2 libxtables12 libmnl0
@@ -36,6 +36,9 @@ mode=${1:-all}
 for tool in apt-get dpkg-deb python3 tar unshare; do
     command -v "$tool" > /dev/null || cannot "there is no $tool."
 done
+[ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
+    grep -E '/debian/?$' | sort -u | head -n 1)
+[ -n "$mirror" ] || cannot "apt has no Debian mirror; name one with DEBIAN_MIRROR."
 [ -r "$keyring" ] || cannot "$keyring is missing (package debian-archive-keyring)."
 
 work=$(mktemp -d /tmp/cragline-compose.XXXXXX)

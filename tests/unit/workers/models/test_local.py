@@ -266,8 +266,8 @@ def test_every_quote_occurs_verbatim_in_the_document_it_names(texts: list[str], 
     left = answer.text
     quoted = 0
     while left:  # quotes are taken off the front by what the cited documents hold
-        for position in answer.cited:
-            mark = f'" [{position + 1}]'
+        for number, position in enumerate(answer.cited, 1):
+            mark = f'" [{number}]'
             end = left.find(mark)
             if left.startswith('"') and end > 0 and left[1:end] in texts[position]:
                 left = left[end + len(mark) :].lstrip(" ")
