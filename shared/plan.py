@@ -85,7 +85,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 class Plan(BaseModel):
     """What is stored in `batches.plan`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="ignore")  # a newer version may have written more
 
     pipeline: str
     collection: str
@@ -97,6 +97,15 @@ class Plan(BaseModel):
     structured_output: str = "json_schema"
     max_attempts: int
     prompts: dict[str, str] = {}  # role -> prompt version; written by the first admission
+
+
+def _known_roles(settings: Settings) -> None:
+    known = {role for roles in ROLES.values() for role in roles}
+    unknown = sorted(set(settings.role_models) - known)
+    if unknown:
+        raise UsageError(
+            f"CRAGLINE_ROLE_MODELS names {', '.join(unknown)}; the roles are: {', '.join(sorted(known))}."
+        )
 
 
 def params_type(pipeline: str) -> type[RagParams]:
@@ -122,6 +131,7 @@ def make_plan(
 ) -> Plan:
     """The plan of a batch submitted now with these settings. Raises UsageError naming the wrong key or value."""
     sets = dict(sets or {})
+    _known_roles(settings)
     kind = params_type(pipeline)
     chosen = collection or sets.pop("collection", None) or settings.collection
     if collection:

@@ -7,10 +7,12 @@ Values come from the environment and from a `.env` file in the working directory
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.errors import UsageError
 
 Provider = Literal["local", "openai"]
 
@@ -118,6 +120,14 @@ class Settings(BaseSettings):
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
 
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.heartbeat_seconds * 2 > self.lease_seconds:
+            raise ValueError("CRAGLINE_LEASE_SECONDS must be at least twice CRAGLINE_HEARTBEAT_SECONDS")
+        if self.chunk_overlap >= self.chunk_tokens:
+            raise ValueError("CRAGLINE_CHUNK_OVERLAP must be below CRAGLINE_CHUNK_TOKENS")
+        return self
+
     @property
     def provider(self) -> Provider:
         """Who plays the model roles."""
@@ -136,5 +146,17 @@ class Settings(BaseSettings):
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
-    """The process's settings, read once."""
-    return Settings()
+    """The process's settings, read once. Raises UsageError that names the variables, never their values."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise UsageError(" ".join(map(_explain, error.errors(include_input=False)))) from None
+
+
+def _explain(problem: Any) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    if not name:
+        return f"{message}."
+    variable = name if name.isupper() else f"CRAGLINE_{name.upper()}"
+    return f"{variable}: {message}."

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphRecursionError
 
 from shared.clean import clean_json, clean_text
 from shared.errors import CallError, CraglineError
@@ -19,7 +20,7 @@ from shared.plan import make_plan, parse_sets
 from shared.settings import Settings, get_settings
 from workers.bootstrap import Parts
 from workers.models.calls import CallRecord, MemoryRecorder
-from workers.runner.advance import input_of
+from workers.runner.advance import input_of, out_of_steps
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.pipelines import adapters
 
@@ -28,15 +29,18 @@ def run_in_process(
     adapter: GraphAdapter, state: dict[str, Any], resources: Any, max_steps: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """`graph.stream`: (node, its update) as each ends, and last ("", the final state)."""
-    config: RunnableConfig = {"configurable": {"resources": resources}, "recursion_limit": max_steps + 1}
+    config: RunnableConfig = {"configurable": {"resources": resources}, "recursion_limit": max_steps}
     final: dict[str, Any] = state
     events: Iterator[Any] = adapter.compiled.stream(state, config, stream_mode=["updates", "values"])
-    for mode, event in events:
-        if mode == "values":
-            final = event
-        else:
-            for node, update in event.items():
-                yield node, update or {}
+    try:
+        for mode, event in events:
+            if mode == "values":
+                final = event
+            else:
+                for node, update in event.items():
+                    yield node, update or {}
+    except GraphRecursionError:
+        final = {**final, "disposition": "gave_up", "reason": out_of_steps(max_steps)}
     yield "", final
 
 

@@ -165,8 +165,7 @@ def _tell(console: Console, made: work.Ingest, collection: str, ended: work.Prog
     ]
     if made.skipped:
         left_out = ", ".join(f"{count} {reason}" for reason, count in made.skipped.most_common(8))
-        count = made.skipped.total()
-        lines.append(f"Left out of the folders: {count} file{'s' * (count != 1)} ({left_out}).")
+        lines.append(f"Left out of the folders: {made.skipped.total()} files ({left_out}).")
     # an error names its file itself
     lines += _some("Not ingested", [error for _, error in ended.failures])
     lines += _some("Noted", [f"{path}: {note}" for path, note in ended.notes])

@@ -20,7 +20,7 @@ def test_a_folder_again_is_unchanged(knowledge: Home) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
         "4 of 4 files ingested into 'default': 5 documents; chunks: 0 added, 6 unchanged, 0 removed.",
-        "Left out of the folders: 1 file (1 .docx).",
+        "Left out of the folders: 1 files (1 .docx).",
     ]
 
 

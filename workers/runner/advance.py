@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from shared.clean import clean_json
+from shared.clean import clean_json, clean_text
 from shared.plan import Plan
 from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Run, Transition
 from workers.runner.claims import seconds
-from workers.runner.graph_adapter import GraphAdapter, Next
+from workers.runner.graph_adapter import GraphAdapter, Next, NodeBroke
 from workers.runner.pipelines import adapters
 
 
@@ -112,7 +112,11 @@ def join(session: Session, run_id: int, step: int, republish: float) -> Publicat
         fail_run(session, run_id, first_error(session, run.month, run_id, step))
         return None
     adapter = adapters()[run.plan.pipeline]
-    state = load_state(session, adapter, run, before=step + 1)
+    try:
+        state = load_state(session, adapter, run, before=step + 1)
+    except NodeBroke as error:  # branches that cannot be folded: another try would find the same
+        fail_run(session, run_id, f"join: {error}")
+        return None
     leads = [[Next.from_json(item) for item in claim.goes_to or []] for claim in claims]
     came_from = sorted({claim.node for claim in claims})
     return enter(session, run, step, adapter.superstep(leads), came_from, state, republish)
@@ -134,14 +138,17 @@ def enter(
         end_run(session, run_id, state)
         return None
     if step + 1 > plan.params["max_steps"]:
-        limit = plan.params["max_steps"]
-        end_run(
-            session, run_id, {**state, "disposition": "gave_up", "reason": f"no answer within {limit} steps"}
-        )
+        reason = out_of_steps(plan.params["max_steps"])
+        end_run(session, run_id, {**state, "disposition": "gave_up", "reason": reason})
         return None
     session.execute(update(Run).where(Run.id == run_id).values(step=step + 1))
     add_claims(session, run_id, step + 1, tasks, came_from, republish)
     return Publication(plan.pipeline, run.batch_id, run_id, step + 1, [task.node for task in tasks])
+
+
+def out_of_steps(limit: int) -> str:
+    """The reason of a run that took as many supersteps as its plan allows."""
+    return f"no answer within {limit} steps"
 
 
 def add_claims(
@@ -175,12 +182,15 @@ def end_run(session: Session, run_id: int, state: dict[str, Any]) -> None:
         fail_run(session, run_id, "graph: no_disposition: the graph ended without saying how")
         return
     answered = disposition == RunStatus.ANSWERED
+    if answered and not isinstance(state.get("answer"), str):
+        fail_run(session, run_id, "graph: no_answer: the graph ended as answered without an answer")
+        return
     session.execute(
         update(Run)
         .where(Run.id == run_id, Run.status == RunStatus.RUNNING)
         .values(
             status=disposition,
-            answer=clean_json(state["answer"]) if answered else None,
+            answer=clean_text(state["answer"]) if answered else None,
             reason=None if answered else clean_json(state.get("reason") or "no reason was given"),
             sources=clean_json(state.get("sources", [])) if answered else None,
             web_used=bool(state.get("web_documents")),

@@ -1,7 +1,7 @@
 """Admission: a bounded window of runs in flight, shared fairly by the open batches.
 
-A batch of a million is a million rows and a few hundred messages. Each open batch in turn gets one of the
-free places, so ten questions submitted behind a million do not wait for them.
+A batch of a million is a million rows and a few hundred messages. A free place goes to the batch with the
+fewest runs in flight, so ten questions submitted behind a million do not wait for them.
 """
 
 from sqlalchemy import Engine, func, select, text, update
@@ -24,12 +24,17 @@ _NEXT = text(
     SELECT candidate.id
       FROM batches
      CROSS JOIN LATERAL (
+           SELECT count(*) AS runs FROM runs
+            WHERE batch_id = batches.id AND status = 'running') AS in_flight
+     CROSS JOIN LATERAL (
            SELECT pending.id, row_number() OVER (ORDER BY pending.first_row) AS turn
              FROM (SELECT id, first_row FROM runs
                     WHERE batch_id = batches.id AND status = 'pending'
                     ORDER BY first_row LIMIT :room) AS pending) AS candidate
-     WHERE batches.status = 'open'
-     ORDER BY candidate.turn, batches.id
+     -- a pipeline that this version does not know waits for workers that do
+     WHERE batches.status = 'open' AND batches.pipeline = ANY (:pipelines)
+     -- random: with fewer places than batches, a fixed order would be the same batch's at every tick
+     ORDER BY in_flight.runs + candidate.turn, random()
      LIMIT :room
     """
 )
@@ -54,7 +59,7 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
         room = settings.window - in_flight
         if room <= 0:
             return []
-        ids = list(session.scalars(_NEXT, {"room": room}))
+        ids = list(session.scalars(_NEXT, {"room": room, "pipelines": sorted(adapters())}))
         if not ids:
             return []
         return _admit(session, ids, settings)

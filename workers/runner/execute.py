@@ -12,6 +12,8 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Engine, insert
+from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
@@ -29,6 +31,7 @@ from workers.runner.pipelines import adapters
 from workers.runner.resources import ResourceFactory
 
 log = structlog.get_logger()
+DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeout)
 
 
 class Executor:
@@ -70,7 +73,8 @@ class Executor:
                 return None, False
             adapter = adapters()[won.plan.pipeline]
             # A branch that got its own argument and leads to one place needs no state: its join folds it.
-            needed = won.argument is None or adapter.routes_by_state(won.node)
+            # A lone one has no join: it enters the next step, or ends the run, itself.
+            needed = won.argument is None or won.width == 1 or adapter.routes_by_state(won.node)
             state = advance.load_state(session, adapter, won, before=step) if needed else {}
         with structlog.contextvars.bound_contextvars(run_id=run_id, step=step, branch=branch, node=won.node):
             with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
@@ -114,6 +118,10 @@ class Executor:
             update = adapter.run_node(won.node, seen, resources, last_attempt=won.last_attempt)
             merged = adapter.merge(state, [update])
             return Outcome(ledger, update, merged, adapter.next_steps(won.node, merged), None)
+        except DATABASE_AWAY as error:  # storing a call: no fault of the node's
+            away = TransientError("the database was away", code="database", where="postgres")
+            log.warning("the database was away", error=type(error).__name__)
+            return Outcome(ledger, {}, state, [], away)
         except Exception as error:  # noqa: BLE001 - whatever a node raises is a row, never a lost chord
             if not isinstance(error, TransientError):
                 log.warning("node failed", error=describe(error))
@@ -121,12 +129,20 @@ class Executor:
 
     def _settle(self, won: Won, outcome: "Outcome") -> advance.Publication | None:
         try:
-            with transaction(self._engine) as session:
-                if outcome.error is None:
-                    return self._succeeded(session, won, outcome)
-                self._failed(session, won, outcome.error, outcome.ledger.usage())
+            try:
+                return self._commit(won, outcome)
+            except (DataError, IntegrityError) as error:  # a result that no try could store
+                log.warning("the result cannot be stored", error=describe(error))
+                return self._commit(won, Outcome(outcome.ledger, {}, outcome.state, [], error))
         except LostClaim:
             log.info("claim was lost; result dropped")
+        return None
+
+    def _commit(self, won: Won, outcome: "Outcome") -> advance.Publication | None:
+        with transaction(self._engine) as session:
+            if outcome.error is None:
+                return self._succeeded(session, won, outcome)
+            self._failed(session, won, outcome.error, outcome.ledger.usage())
         return None
 
     def _succeeded(self, session: Session, won: Won, outcome: "Outcome") -> advance.Publication | None:

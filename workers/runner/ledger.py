@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json, clean_text
@@ -53,7 +55,7 @@ class Ledger:
     def write_buffered(self, session: Session) -> None:
         """Local calls, in the transaction that completes their node."""
         if self._buffered:
-            session.execute(insert(ModelCall), self._buffered)
+            session.execute(insert(ModelCall).on_conflict_do_nothing(), self._buffered)
 
     # -- inside ----------------------------------------------------------------------------------------
     def _key(self) -> dict[str, int]:
@@ -119,11 +121,14 @@ class Ledger:
 
     def _commit(self, table: Any, row: dict[str, Any]) -> None:
         with transaction(self._engine) as session:
-            session.execute(insert(table), [row])
+            # A slow worker whose claim was taken over may have stored the same call a moment ago.
+            session.execute(insert(table).on_conflict_do_nothing(), [row])
 
 
 def describe(error: BaseException) -> str:
     """An error for the history: `code: message` of our own call errors, `Class: message` of others."""
     if isinstance(error, CallError):
         return clean_text(f"{error.code}: {error}")[:2000]
+    if isinstance(error, SQLAlchemyError):  # its words hold the statement's values: questions, documents
+        return f"database: {type(error).__name__}: {type(getattr(error, 'orig', None)).__name__}"
     return redact(clean_text(f"{type(error).__name__}: {error}"))[:2000]

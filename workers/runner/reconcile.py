@@ -88,7 +88,9 @@ def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
             .with_for_update(of=Claim, skip_locked=True)
         ).all()
         for row in found:
-            pause = func.least(settings.republish_seconds * func.power(2, Claim.publishes), _LONGEST_PAUSE)
+            # The exponent is bounded: beyond 1023 Postgres would refuse the whole sweep.
+            doubled = func.power(2, func.least(Claim.publishes, 20))
+            pause = func.least(settings.republish_seconds * doubled, _LONGEST_PAUSE)
             session.execute(
                 update(Claim)
                 .where(Claim.run_id == row.run_id, Claim.step == row.step, Claim.branch == row.branch)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, text
 
 from shared import batches
@@ -33,11 +32,6 @@ def pipeline(name: str, builder: Any) -> Iterator[GraphAdapter]:
         yield adapter
     finally:
         del adapters()[name]
-
-
-def known_bug(reason: str) -> pytest.MarkDecorator:
-    """A test that fails until what it found is mended, and then says that this mark must go."""
-    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 class Bench:

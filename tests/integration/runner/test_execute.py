@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from shared.errors import PermanentError, TransientError
-from tests.integration.runner.bench import Bench, at_once, known_bug, pipeline
+from tests.integration.runner.bench import Bench, at_once, pipeline
 from tests.integration.runner.graphs import Node, ends, fan_out, one, says
 from workers.models.roles import CallResult, CallSpec, GeneratedAnswer
 from workers.runner import claims, reconcile
@@ -232,7 +232,6 @@ def test_resources_that_cannot_be_made_fail_the_run(bench: Bench) -> None:
     assert bench.run_row(run).error == "retrieve: no_key: no key in this worker"
 
 
-@known_bug("KeyError or a CHECK at the commit")
 @pytest.mark.parametrize(
     "update",
     [{"disposition": "answered"}, {"disposition": "answered", "answer": None}],
@@ -244,7 +243,6 @@ def test_an_end_without_its_answer_is_a_failure_not_a_run_without_end(bench: Ben
     assert bench.run_row(run).status == "failed"
 
 
-@known_bug("found out at the commit, then lost until its attempts end")
 def test_a_grade_that_the_table_refuses_fails_the_run_at_once(bench: Bench) -> None:
     bench.script.verdicts = {**dict.fromkeys("BC", ("relevant", 0.9)), "A": ("relevant", 1.5)}
     run = bench.start()
@@ -253,7 +251,6 @@ def test_a_grade_that_the_table_refuses_fails_the_run_at_once(bench: Bench) -> N
     assert [status for node, _, status in statuses(bench, run) if node == "grade_document"][:1] == ["failed"]
 
 
-@known_bug("OperationalError is taken for the node's own")
 def test_a_database_that_was_away_for_a_moment_does_not_fail_the_run(bench: Bench) -> None:
     """The call cannot be stored because the connection broke; Postgres is back when the node has ended."""
     away = OperationalError("INSERT", {"question": "private"}, Exception("server closed the connection"))
@@ -311,7 +308,6 @@ def test_branches_that_fail_at_once_all_end(bench: Bench) -> None:
     assert bench.run_row(run).status == "failed" and bench.claims(run) == []
 
 
-@known_bug("a lone Send has an empty state")
 def test_a_fan_out_of_one_that_leads_to_the_end_has_the_whole_state(bench: Bench) -> None:
     """One Send is no chord: the node's own task ends the run, with the notes of the steps before."""
 
@@ -327,7 +323,6 @@ def test_a_fan_out_of_one_that_leads_to_the_end_has_the_whole_state(bench: Bench
     assert (row.status, row.answer, row.notes) == ("answered", "from before", ["seen: before the fan-out"])
 
 
-@known_bug("a lone Send has an empty state")
 def test_a_fan_out_of_one_that_is_cut_off_keeps_its_notes(bench: Bench) -> None:
     bench.script.verdicts = {**dict.fromkeys("BC", ("unparsed", None)), "A": ("relevant", 0.9)}
     run = bench.start(rule="confidence", max_steps=4)  # 4 is the one document to refine

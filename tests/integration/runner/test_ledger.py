@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from shared.db import transaction
 from shared.errors import PermanentError, TransientError
-from tests.integration.runner.bench import Bench, at_once, known_bug
+from tests.integration.runner.bench import Bench, at_once
 from workers.models.calls import UnusableOutput
 from workers.models.roles import CallResult, CallSpec
 from workers.runner import reconcile
@@ -145,7 +145,6 @@ def test_a_ledger_without_calls_writes_nothing(bench: Bench, won: Won) -> None:
     assert bench.rows("SELECT * FROM model_calls") == []
 
 
-@known_bug("the insert conflicts")
 def test_the_same_local_call_twice_in_a_node_does_not_break_its_commit(bench: Bench, won: Won) -> None:
     ledger = Ledger(bench.engine, won)
     for _ in range(2):
@@ -177,7 +176,6 @@ def test_a_failed_web_search_is_recorded_and_tried_again(bench: Bench, won: Won)
     assert perform.calls == 2
 
 
-@known_bug("the insert conflicts")
 def test_two_workers_with_the_same_call_at_once_both_get_an_answer(bench: Bench, won: Won) -> None:
     """A slow worker whose lease ran out, and its successor, store in the same moment. The successor owns
     the claim: a duplicate key must not be what fails its run."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.runner.bench import Bench, at_once, known_bug, pipeline
+from tests.integration.runner.bench import Bench, at_once, pipeline
 from tests.integration.runner.graphs import ends, fan_out, one, says
 from workers.runner import reconcile
 from workers.runner.advance import Publication
@@ -128,7 +128,6 @@ def test_the_pause_between_publications_grows_up_to_a_limit(make_bench: Any) -> 
     assert rounded == [20, 40, 80, 160, 320, 600, 600, 600, 600]
 
 
-@known_bug("2^publishes overflows")
 def test_a_claim_published_a_thousand_times_is_still_published(bench: Bench) -> None:
     """A queue without workers for a week: one such claim must not stop the reconciler for all others."""
     run = bench.start()
@@ -188,7 +187,6 @@ def test_an_unfinished_fan_out_is_not_joined(bench: Bench) -> None:
     assert bench.run_row(run).step == 2
 
 
-@known_bug("NodeBroke in a join is caught nowhere")
 def test_a_join_that_breaks_fails_its_run_and_not_the_others(bench: Bench) -> None:
     """Two branches write a key without a reducer: only the join can see it, and it must not try for ever."""
     broken = fan_out(says(last="mine"), 2, says(**ends()))
