@@ -40,6 +40,10 @@ def run_in_process(
                 for node, update in event.items():
                     yield node, update or {}
     except GraphRecursionError:
+        # LangGraph raises after the last allowed step even when nothing was left to do.
+        if "disposition" in final:
+            yield "", final
+            return
         final = {**final, "disposition": "gave_up", "reason": out_of_steps(max_steps)}
     yield "", final
 
