@@ -10,9 +10,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.errors import GraphRecursionError
-
 from shared.clean import clean_json, clean_text
 from shared.errors import CallError, CraglineError
 from shared.logs import configure_logging
@@ -20,30 +17,22 @@ from shared.plan import make_plan, parse_sets
 from shared.settings import Settings, get_settings
 from workers.bootstrap import Parts
 from workers.models.calls import CallRecord, MemoryRecorder
+from workers.nodes.resources import Resources
 from workers.runner.advance import input_of, out_of_steps
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.pipelines import adapters
 
 
 def run_in_process(
-    adapter: GraphAdapter, state: dict[str, Any], resources: Any, max_steps: int
+    adapter: GraphAdapter, state: dict[str, Any], resources: Resources, max_steps: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """`graph.stream`: (node, its update) as each ends, and last ("", the final state)."""
-    config: RunnableConfig = {"configurable": {"resources": resources}, "recursion_limit": max_steps}
+    """(node, its update) as each ends, and last ("", the final state); out of steps, the run gives up."""
     final: dict[str, Any] = state
-    events: Iterator[Any] = adapter.compiled.stream(state, config, stream_mode=["updates", "values"])
-    try:
-        for mode, event in events:
-            if mode == "values":
-                final = event
-            else:
-                for node, update in event.items():
-                    yield node, update or {}
-    except GraphRecursionError:
-        # LangGraph raises after the last allowed step even when nothing was left to do.
-        if "disposition" in final:
-            yield "", final
-            return
+    for node, update in adapter.stream(state, resources, max_steps):
+        final = final if node else update
+        if node:
+            yield node, update
+    if "disposition" not in final:
         final = {**final, "disposition": "gave_up", "reason": out_of_steps(max_steps)}
     yield "", final
 

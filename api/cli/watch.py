@@ -17,7 +17,7 @@ from shared.statuses import BatchStatus
 POLL_SECONDS = 0.5
 CLOSING_SECONDS = 15.0  # for the dispatcher to write the batch's end once its last run has ended
 LINE_SECONDS = 5.0  # between two lines where there is no terminal
-SILENT_SECONDS = 60.0  # without any change: say what may be wrong
+SILENT_SECONDS = 60.0  # without any change: say what may be wrong, and the same line again
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
@@ -106,12 +106,13 @@ def _with_bar(engine: Engine, batch_id: int, console: Console, row: dict[str, An
 
 
 def _with_lines(engine: Engine, batch_id: int, console: Console, row: dict[str, Any]) -> dict[str, Any]:
-    said = float("-inf")
+    said, last = float("-inf"), ""
     silence = _Silence(console)
     while not history.has_ended(row):
-        if time.monotonic() - said >= LINE_SECONDS:
-            said = time.monotonic()
-            console.print(f"{ended_count(row)} of {row['submitted']}: {describe(row)}", highlight=False)
+        line = f"{ended_count(row)} of {row['submitted']}: {describe(row)}"
+        if time.monotonic() - said >= (LINE_SECONDS if line != last else SILENT_SECONDS):
+            said, last = time.monotonic(), line
+            console.print(line, highlight=False, soft_wrap=True)
         silence.check(row)
         time.sleep(POLL_SECONDS)
         row = history.progress(engine, batch_id)
@@ -135,4 +136,5 @@ class _Silence:
             self._console.print(
                 f"Nothing has ended for {SILENT_SECONDS:.0f} seconds. Do workers and beat run? See `cragline doctor`.",
                 style="yellow",
+                soft_wrap=True,
             )

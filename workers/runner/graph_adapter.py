@@ -11,19 +11,18 @@ is refused when it is made.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, is_typeddict
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.channels.last_value import LastValue
-from langgraph.errors import EmptyChannelError, InvalidUpdateError
+from langgraph.errors import EmptyChannelError, GraphRecursionError, InvalidUpdateError
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Send
-from typing_extensions import is_typeddict
 
 from shared.errors import CraglineError
 from shared.queue import QUEUES
@@ -107,6 +106,23 @@ class GraphAdapter:
         for key, value in update.items():
             self._check_json(value, f"{self.pipeline}.{node} returned {key!r}")
         return update
+
+    def stream(
+        self, state: dict[str, Any], resources: Resources, max_steps: int
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """LangGraph's own run in this process: (node, its update) as each ends, ("", the state) after each
+        superstep. Ends after `max_steps` supersteps, done or not."""
+        config: RunnableConfig = {"configurable": {"resources": resources}, "recursion_limit": max_steps}
+        events: Iterator[Any] = self.compiled.stream(state, config, stream_mode=["updates", "values"])
+        try:
+            for mode, event in events:
+                if mode == "values":
+                    yield "", event
+                else:
+                    yield from ((node, update or {}) for node, update in event.items())
+        except GraphRecursionError:
+            # Raised after the last allowed step, even when nothing was left to do: the caller looks.
+            return
 
     def merge(self, state: dict[str, Any], updates: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The state after one superstep's `updates`, in branch order, with the graph's reducers.

@@ -69,7 +69,15 @@ def test_lines_now_and_then_and_a_hint_when_nothing_moves(play: Callable[..., li
     watch.until_ended(ENGINE, 7, out, quiet=False)
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert sum("Nothing has ended for 60 seconds" in line for line in lines) == 1
-    assert lines.count("1 of 2: 1 answered") == 18  # one every five seconds
+    assert lines.count("1 of 2: 1 answered") == 2  # at once, and again after a minute without a change
+
+
+def test_a_line_every_few_seconds_while_something_moves(play: Callable[..., list[float]]) -> None:
+    play([row(submitted=60, answered=number, pending=58 - number) for number in range(58)] + [row(**DONE)])
+    out = Console(file=io.StringIO(), width=200)
+    watch.until_ended(ENGINE, 7, out, quiet=False)
+    lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[:3] == ["1 of 60: none ended yet", "11 of 60: 10 answered", "21 of 60: 20 answered"]
 
 
 def test_ctrl_c_says_that_the_batch_goes_on() -> None:
