@@ -60,5 +60,13 @@ def configure_logging(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.log_level.upper())
-    for chatty in ("httpx", "httpx2", "openai", "celery.worker.strategy", "celery.app.trace", "alembic"):
+    for chatty in (
+        "httpx",
+        "httpx2",
+        "openai",
+        "celery.worker.strategy",
+        "celery.app.trace",
+        "alembic",
+        "celery.beat",
+    ):
         logging.getLogger(chatty).setLevel(logging.WARNING)

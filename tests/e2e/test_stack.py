@@ -77,12 +77,8 @@ NEED_A_STACK = [
     ["submit", "q.txt"],
     ["ingest", "q.txt"],
     ["batch", "list"],
-    ["batch", "show", "1"],
-    ["batch", "watch", "1", "--json"],
     ["results", "1"],
-    ["run", "show", "1"],
     ["sql", "select 1"],
-    ["db", "current"],
     ["db", "upgrade"],
 ]
 

@@ -16,6 +16,7 @@ from shared.queue import CONTROL
 from workers.runner import advance, dispatch, reconcile
 from workers.runner.advance import Publication
 from workers.runner.graph_adapter import GraphAdapter
+from workers.runner.ledger import describe
 from workers.runner.pipelines import adapters
 from workers.runner.publish import PUBLISH_ERRORS, join_name, publish_branch, publish_join, publish_step
 from workers.runner.runtime import Runtime
@@ -45,7 +46,7 @@ def _register_node(app: Celery, adapter: GraphAdapter, node: str, runtime: GetRu
             log.error(
                 "the database failed; the reconciler will see to it",
                 run_id=run_id,
-                error=type(error).__name__,
+                error=describe(error),
             )
         return f"{run_id}.{step}.{branch}"
 
@@ -64,7 +65,7 @@ def _register_join(app: Celery, pipeline: str, runtime: GetRuntime) -> None:
             log.error(
                 "the database failed; the reconciler will see to it",
                 run_id=run_id,
-                error=type(error).__name__,
+                error=describe(error),
             )
 
 
@@ -85,7 +86,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
             try:
                 publish_branch(app, publication, branch, solo=True)
             except PUBLISH_ERRORS as error:
-                log.warning("publishing failed", run_id=publication.run_id, error=type(error).__name__)
+                log.warning("publishing failed", run_id=publication.run_id, error=describe(error))
         for publication in _guarded(lambda: reconcile.join_overdue(parts.engine, parts.settings), []):
             publish_step(app, publication)
 
@@ -94,5 +95,5 @@ def _guarded(action: Callable[[], Any], otherwise: Any) -> Any:
     try:
         return action()
     except SQLAlchemyError as error:
-        log.error("the database failed; tried again at the next tick", error=type(error).__name__)
+        log.error("the database failed; tried again at the next tick", error=describe(error))
         return otherwise
