@@ -19,8 +19,24 @@ LOCAL_EMBEDDING = "local/all-MiniLM-L6-v2-int8"
 # Local values were chosen on labelled data (docs/pipelines.md, "Thresholds"); those for reasoning models
 # are on the scale that the grading prompt defines.
 THRESHOLDS: dict[Provider, dict[str, float]] = {
-    "local": {"relevant_at": 0.45, "upper": 0.60, "lower": 0.35, "strip_at": 0.25, "answer_at": 0.52},
-    "openai": {"relevant_at": 0.50, "upper": 0.70, "lower": 0.30, "strip_at": 0.50, "answer_at": 0.0},
+    "local": {
+        "relevant_at": 0.45,
+        "upper": 0.60,
+        "lower": 0.35,
+        "strip_at": 0.25,
+        "answer_at": 0.52,
+        "grounded_at": 0.5,
+        "useful_at": 0.3,
+    },
+    "openai": {
+        "relevant_at": 0.50,
+        "upper": 0.70,
+        "lower": 0.30,
+        "strip_at": 0.50,
+        "answer_at": 0.0,
+        "grounded_at": 0.5,
+        "useful_at": 0.5,
+    },
 }
 
 
@@ -65,6 +81,9 @@ class CragParams(RagParams):
     rewrite: Switch = Field("on", description="Rewrite the question before the web search.")
     web_search: Switch = Field("auto", description="auto: on when a Tavily key is set.")
     web_k: int = Field(3, ge=1, le=20, description="Web results asked for.")
+    enough_relevant: int | None = Field(
+        None, ge=1, description="Stop grading once so many documents are relevant; the rest is skipped."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -75,10 +94,75 @@ class CragParams(RagParams):
         return values
 
 
-PIPELINES: dict[str, type[RagParams]] = {"crag": CragParams, "rag": RagParams}
+class JudgedParams(RagParams):
+    """What the pipelines share that judge their own answer."""
+
+    relevant_at: float | None = Field(
+        None, ge=0, le=1, description="Local models: the score from which a document counts as relevant."
+    )
+    grounded_at: float | None = Field(
+        None, ge=0, le=1, description="Local models: the score from which an answer stands in its documents."
+    )
+    useful_at: float | None = Field(
+        None, ge=0, le=1, description="Local models: the score from which an answer answers its question."
+    )
+    max_generations: int = Field(3, ge=1, le=20, description="Answers drafted before the run gives up.")
+    enough_relevant: int | None = Field(
+        None, ge=1, description="Stop grading once so many documents are relevant; the rest is skipped."
+    )
+    description: str = Field(
+        "",
+        max_length=4000,
+        description="What the collection holds. Left out: the collection's own description.",
+    )
+
+
+class SelfRagParams(JudgedParams):
+    """retrieve -> grade -> generate -> grounded? -> answers the question? with bounded loops."""
+
+    decide_retrieval: Switch = Field("off", description="Decide first whether documents are needed at all.")
+    max_rewrites: int = Field(2, ge=0, le=20, description="Rewritten queries before the run gives up.")
+
+
+class AdaptiveParams(JudgedParams):
+    """route -> rewrite -> search -> grade -> extract -> generate -> judge, from the store over to the web."""
+
+    strip_at: float | None = Field(
+        None, ge=0, le=1, description="Local models: the score of a passage worth taking."
+    )
+    max_retrievals: int = Field(2, ge=1, le=20, description="Searches of the store, and as many of the web.")
+    web_search: Switch = Field("auto", description="auto: on when a Tavily key is set.")
+    web_k: int = Field(3, ge=1, le=20, description="Web results asked for.")
+
+
+PIPELINES: dict[str, type[RagParams]] = {
+    "crag": CragParams,
+    "rag": RagParams,
+    "self_rag": SelfRagParams,
+    "adaptive": AdaptiveParams,
+}
 ROLES: dict[str, tuple[str, ...]] = {
     "crag": ("relevance_grader", "query_rewriter", "answer_generator"),
     "rag": ("answer_generator",),
+    "self_rag": (
+        "router",
+        "relevance_grader",
+        "query_rewriter",
+        "answer_generator",
+        "groundedness_grader",
+        "answer_grader",
+    ),
+    "adaptive": (
+        "router",
+        "query_rewriter",
+        "relevance_grader",
+        "knowledge_extractor",
+        "answer_generator",
+        "groundedness_grader",
+        "answer_grader",
+        "feedback_writer",
+        "apology_writer",
+    ),
 }
 
 
@@ -174,10 +258,14 @@ def _resolved(params: RagParams, settings: Settings) -> dict[str, Any]:
             raise UsageError(f"lower ({values['lower']}) must not be above upper ({values['upper']}).")
         if values["refine"] == "auto":
             values["refine"] = "on" if params.rule == "confidence" else "off"
-        if values["rewrite"] == "auto":
-            values["rewrite"] = "on"
-        if values["web_search"] == "auto":
-            values["web_search"] = "on" if settings.web_search_on else "off"
+    autos = {
+        "rewrite": "on",
+        "decide_retrieval": "off",
+        "web_search": "on" if settings.web_search_on else "off",
+    }
+    for name, choice in autos.items():
+        if values.get(name) == "auto":
+            values[name] = choice
     return values
 
 

@@ -5,6 +5,11 @@ from typing import Any
 
 from langgraph.graph import StateGraph
 
-from workers.graphs import crag, rag
+from workers.graphs import adaptive, crag, rag, self_rag
 
-BUILDERS: "dict[str, Callable[[], StateGraph[Any, Any, Any, Any]]]" = {"crag": crag.build, "rag": rag.build}
+BUILDERS: "dict[str, Callable[[], StateGraph[Any, Any, Any, Any]]]" = {
+    "adaptive": adaptive.build,
+    "crag": crag.build,
+    "rag": rag.build,
+    "self_rag": self_rag.build,
+}

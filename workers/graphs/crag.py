@@ -21,32 +21,25 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
 from shared.queue import CONTROL, MODELS, RETRIEVAL, WEB
+from workers.graphs.fan_out import each_document
 from workers.graphs.node import add_node
-from workers.models.roles import Document
 from workers.nodes.decide import SEARCHING, decide
 from workers.nodes.generate import generate_from_knowledge, give_up
 from workers.nodes.grade_document import grade_document
 from workers.nodes.refine import recompose, refine_document
 from workers.nodes.retrieve import retrieve
 from workers.nodes.rewrite_query import rewrite_query
-from workers.nodes.state import CragState, GradeTask
+from workers.nodes.state import CragState
 from workers.nodes.web_search import web_search, web_search_failed
 
 
-def _each(node: str, documents: list[Document], state: CragState) -> list[Send]:
-    return [
-        Send(node, GradeTask(question=state["question"], document=document, params=state["params"]))
-        for document in documents
-    ]
-
-
 def after_retrieve(state: CragState) -> list[Send] | str:
-    return _each("grade_document", state["documents"], state) or "decide"
+    return each_document("grade_document", state["documents"], state) or "decide"
 
 
 def after_decide(state: CragState) -> list[Send] | str:
     if state["params"]["refine"] == "on" and state["knowledge"]:
-        return _each("refine_document", state["knowledge"], state)
+        return each_document("refine_document", state["knowledge"], state)
     return after_recompose(state)
 
 

@@ -2,7 +2,19 @@
 
 from dataclasses import dataclass
 
-from workers.models.roles import AnswerGenerator, QueryRewriter, RelevanceGrader, Retriever, WebSearch
+from workers.models.roles import (
+    AnswerGenerator,
+    AnswerGrader,
+    ApologyWriter,
+    FeedbackWriter,
+    GroundednessGrader,
+    KnowledgeExtractor,
+    QueryRewriter,
+    RelevanceGrader,
+    Retriever,
+    Router,
+    WebSearch,
+)
 
 
 @dataclass(frozen=True)
@@ -13,4 +25,10 @@ class Resources:
     relevance_grader: RelevanceGrader
     query_rewriter: QueryRewriter
     answer_generator: AnswerGenerator
+    groundedness_grader: GroundednessGrader
+    answer_grader: AnswerGrader
+    router: Router
+    knowledge_extractor: KnowledgeExtractor
+    feedback_writer: FeedbackWriter
+    apology_writer: ApologyWriter
     web_search: WebSearch | None  # None: no key

@@ -83,3 +83,49 @@ class GradeTask(TypedDict):
     question: str
     document: Document
     params: dict[str, Any]
+
+
+class CheckRecord(TypedDict):
+    """The verdict on an answer: does it stand in the documents, does it answer the question?"""
+
+    what: str  # "grounded" or "useful"
+    passed: bool  # an output that was neither yes nor no counts as not passed
+    score: float | None
+    model: str
+    prompt_version: str
+    detail: str
+
+
+class DraftState(RagState, total=False):
+    """What the pipelines share that judge their own answer before they give it."""
+
+    grades: Annotated[list[GradeRecord], operator.add]
+    knowledge: list[Document]
+    retrievals: int  # searches so far (adaptive: in the present mode)
+    generations: int  # answers drafted so far
+    draft: str  # "" when the generator found no answer
+    draft_sources: list[Source]
+    problem: str  # what is wrong with the draft: not_grounded | does_not_answer | no_draft | ""
+    checks: Annotated[list[CheckRecord], operator.add]
+    feedback: Annotated[list[str], operator.add]  # on earlier answers, for the next one
+    tried: Annotated[list[str], operator.add]  # short phrases, for the reason when it gives up
+
+
+class SelfRagState(DraftState, total=False):
+    retrieval_needed: bool
+    rewrites: int
+
+
+class AdaptiveState(DraftState, total=False):
+    mode: str  # vectorstore | websearch | direct
+    query_feedback: Annotated[list[str], operator.add]  # on earlier queries, for the next one
+    extracts: Annotated[list["Extract"], operator.add]
+    web_status: str  # ok | empty | failed
+
+
+class Extract(TypedDict):
+    """What was taken from one document, verbatim."""
+
+    document_id: str
+    passages: list[str]
+    round: int  # the generation it was taken for: a document may be looked at again

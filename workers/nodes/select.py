@@ -1,0 +1,29 @@
+"""Which documents are still to be graded, and which of the graded ones are kept.
+
+A document is graded once in a run: the verdict is on question and document, and neither changes when a
+rewritten query finds it again.
+"""
+
+from typing import Any
+
+from workers.models.roles import Document
+from workers.nodes.resources import Resources
+from workers.nodes.state import DraftState
+
+
+def ungraded(state: DraftState) -> list[Document]:
+    """The documents of the last search that have no grade yet."""
+    graded = {grade["document_id"] for grade in state.get("grades", [])}
+    return [document for document in state["documents"] if document["id"] not in graded]
+
+
+def select(state: DraftState, _resources: Resources) -> dict[str, Any]:
+    """Writes `knowledge`, the relevant documents of the last search, and what was `tried` when there is none."""
+    labels = {grade["document_id"]: grade["label"] for grade in state.get("grades", [])}
+    documents = state["documents"]
+    kept = [document for document in documents if labels.get(document["id"]) == "relevant"]
+    update: dict[str, Any] = {"knowledge": kept}
+    if not kept:
+        found = f"{len(documents)} documents, none relevant" if documents else "nothing found"
+        update["tried"] = [f"searched for {state['query']!r}: {found}"]
+    return update
