@@ -25,8 +25,8 @@ THRESHOLDS: dict[Provider, dict[str, float]] = {
         "lower": 0.35,
         "strip_at": 0.25,
         "answer_at": 0.52,
-        "grounded_at": 0.5,
-        "useful_at": 0.3,
+        "grounded_at": 0.50,
+        "useful_at": 0.30,
     },
     "openai": {
         "relevant_at": 0.50,
@@ -34,8 +34,8 @@ THRESHOLDS: dict[Provider, dict[str, float]] = {
         "lower": 0.30,
         "strip_at": 0.50,
         "answer_at": 0.0,
-        "grounded_at": 0.5,
-        "useful_at": 0.5,
+        "grounded_at": 0.50,
+        "useful_at": 0.50,
     },
 }
 

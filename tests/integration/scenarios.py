@@ -1,52 +1,12 @@
-"""One scenario for each way through the graphs, as data: what the models say, and the way it must take.
-
-The collection holds exactly three documents (Doc A, B, C), all of which are always retrieved. A question
-carries its scenario's name, so that the scripted servers know their part whatever is going on beside it.
-"""
+"""The ways through all graphs, and the scripted servers' parts in them."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tests.fakes import openai_server, tavily_server
 from tests.fakes.http_fake import Reply
-
-DOCUMENTS = {
-    "Doc A": "The basalt on the western crag is very old indeed. Climbers call it the old wall. It faces the sea.",
-    "Doc B": "The hut below the crag was built in 1931. It sleeps twelve people. Its roof is red.",
-    "Doc C": "Ravens nest on the crag in early spring. The paths are closed until June. Wardens watch them.",
-}
-Scores = dict[str, tuple[str, float | None]]  # title's letter -> (verdict, score)
-YES: Scores = {"A": ("yes", 0.9), "B": ("yes", 0.8), "C": ("yes", 0.75)}
-SOME: Scores = {"A": ("yes", 0.9), "B": ("no", 0.2), "C": ("no", 0.1)}
-NONE: Scores = {"A": ("no", 0.2), "B": ("no", 0.1), "C": ("no", 0.05)}
-MIDDLE: Scores = {"A": ("yes", 0.6), "B": ("no", 0.4), "C": ("no", 0.1)}
-ODD: Scores = {"A": ("perhaps", None), "B": ("yes", 0.9), "C": ("yes", 0.9)}
-
-GRADE = ["retrieve", "grade_document*3", "decide"]
-REFINE = ["refine_document", "recompose"]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    name: str
-    path: list[str]
-    ends: str  # disposition
-    grades: Mapping[str, tuple[str, float | None]] = field(default_factory=lambda: YES)
-    params: Mapping[str, Any] = field(default_factory=dict)
-    pipeline: str = "crag"
-    collection: str = "docs"
-    web: str = "ok"  # ok | empty | forbidden | busy
-    strips: str = "yes"  # the verdict on every strip
-    answerable: bool = True
-    notes: tuple[str, ...] = ()  # labels, in order
-    reason: str = ""
-
-    @property
-    def question(self) -> str:
-        return f"How old is the crag? [{self.name}]"
-
+from tests.integration.judged_scenarios import ADAPTIVE, SELF_RAG
+from tests.integration.scenario import DOCUMENTS, GRADE, MIDDLE, NONE, ODD, REFINE, SOME, YES, Scenario
 
 WEB = ["rewrite_query", "web_search"]
 OFF = {"web_search": "off"}
@@ -116,16 +76,8 @@ SCENARIOS = [
         reason="no document was retrieved",
     ),
 ]  # fmt: skip
+SCENARIOS += SELF_RAG + ADAPTIVE
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
-
-
-def expand(path: list[str]) -> list[str]:
-    """`["a", "b*2"]` as one entry a task: `["a", "b", "b"]`."""
-    tasks = []
-    for item in path:
-        name, _, times = item.partition("*")
-        tasks += [name] * int(times or 1)
-    return tasks
 
 
 # -- the scripted servers' parts ------------------------------------------------------------------------

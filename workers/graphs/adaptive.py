@@ -7,8 +7,9 @@
                    +-> web_search ---+                                             |
     retrieve, web_search -+=> grade_document x new (chord) -> select               |
                           +-> select                                               |
-    select -+=> extract_knowledge x relevant (chord) -> assemble -+-> generate     |
-            +-> no knowledge                                      +-> no knowledge |
+    select -+=> extract_knowledge x new (chord) -> assemble -+-> generate          |
+            +-> assemble         nothing new                 +-> no knowledge      |
+            +-> no knowledge                                                       |
     no knowledge -+-> feedback_on_query -> rewrite_query           tries left      |
                   +-> switch_to_web ----------------------------------------------+|
                   +-> apologise                                                    |
@@ -41,6 +42,7 @@ from workers.nodes.adaptive import (
     search_web,
     search_web_failed,
     switch_to_web,
+    unextracted,
 )
 from workers.nodes.draft import accept, answer_directly, check_answer, check_groundedness, draft_answer
 from workers.nodes.grade_document import grade_document
@@ -65,10 +67,9 @@ def after_search(state: AdaptiveState) -> list[Send] | str:
 
 
 def after_select(state: AdaptiveState) -> list[Send] | str:
-    present = state.get("generations", 0)
-    return each_document("extract_knowledge", state["knowledge"], state, round=present) or _search_again(
-        state
-    )
+    if not state["knowledge"]:
+        return _search_again(state)
+    return each_document("extract_knowledge", unextracted(state), state) or "assemble"
 
 
 def after_assemble(state: AdaptiveState) -> str:
@@ -111,7 +112,7 @@ def build() -> "StateGraph[Any, Any, Any, Any]":
     add_node(builder, "rewrite_query", rewrite_for_mode, queue=MODELS)
     add_node(builder, "retrieve", search_store, queue=RETRIEVAL)
     add_node(builder, "web_search", search_web, queue=WEB, fallback=search_web_failed)
-    add_node(builder, "grade_document", grade_document, queue=MODELS)
+    add_node(builder, "grade_document", grade_document, queue=MODELS, skip_when_enough=True)
     add_node(builder, "select", select, queue=CONTROL)
     add_node(builder, "extract_knowledge", extract_knowledge, queue=MODELS)
     add_node(builder, "assemble", assemble, queue=CONTROL)
@@ -132,7 +133,7 @@ def build() -> "StateGraph[Any, Any, Any, Any]":
     for search in ("retrieve", "web_search"):
         builder.add_conditional_edges(search, after_search, ["grade_document", "select"])
     builder.add_edge("grade_document", "select")
-    builder.add_conditional_edges("select", after_select, ["extract_knowledge", *again])
+    builder.add_conditional_edges("select", after_select, ["extract_knowledge", "assemble", *again])
     builder.add_edge("extract_knowledge", "assemble")
     builder.add_conditional_edges("assemble", after_assemble, ["generate", *again])
     builder.add_conditional_edges("generate", after_generate, ["check_groundedness", *again])

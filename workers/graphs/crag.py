@@ -57,7 +57,7 @@ def after_web_search(state: CragState) -> str:
 def build() -> "StateGraph[Any, Any, Any, Any]":
     builder = StateGraph(CragState)
     add_node(builder, "retrieve", retrieve, queue=RETRIEVAL)
-    add_node(builder, "grade_document", grade_document, queue=MODELS)
+    add_node(builder, "grade_document", grade_document, queue=MODELS, skip_when_enough=True)
     add_node(builder, "decide", decide, queue=CONTROL)
     add_node(builder, "refine_document", refine_document, queue=MODELS)
     add_node(builder, "recompose", recompose, queue=CONTROL)

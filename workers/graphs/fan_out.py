@@ -9,12 +9,8 @@ from workers.models.roles import Document
 from workers.nodes.state import GradeTask
 
 
-def each_document(
-    node: str, documents: Sequence[Document], state: Mapping[str, Any], **params: Any
-) -> list[Send]:
-    """`params` are added to the plan's numbers that the node sees."""
-    numbers = {**state["params"], **params}
+def each_document(node: str, documents: Sequence[Document], state: Mapping[str, Any]) -> list[Send]:
     return [
-        Send(node, GradeTask(question=state["question"], document=document, params=numbers))
+        Send(node, GradeTask(question=state["question"], document=document, params=state["params"]))
         for document in documents
     ]

@@ -25,6 +25,7 @@ def add_node(
     queue: str,
     timeout: float = 120.0,
     fallback: Fallback | None = None,
+    skip_when_enough: bool = False,
 ) -> None:
     """Add `function` as node `name`.
 
@@ -32,6 +33,9 @@ def add_node(
     gives the update that stands in when an outside call has failed for good: with a permanent error, or
     with a transient one on the last attempt (`config["configurable"]["last_attempt"]`, true unless the
     runner says otherwise, because in process there is no second attempt).
+
+    `skip_when_enough`: on workers, a branch of this node is not begun any more once `enough_relevant` of
+    the plan are relevant among its step's grades. In process all branches start together, so none is left out.
     """
 
     def run(state: Any, config: RunnableConfig) -> dict[str, Any]:
@@ -44,4 +48,7 @@ def add_node(
             return fallback(state, error)
 
     run.__name__ = name
-    builder.add_node(name, run, metadata={"queue": queue, "timeout": timeout})
+    metadata: dict[str, Any] = {"queue": queue, "timeout": timeout}
+    if skip_when_enough:
+        metadata["skip_when_enough"] = True
+    builder.add_node(name, run, metadata=metadata)

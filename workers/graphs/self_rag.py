@@ -87,7 +87,7 @@ def build() -> "StateGraph[Any, Any, Any, Any]":
     add_node(builder, "assess", assess, queue=MODELS)
     add_node(builder, "answer_directly", answer_directly, queue=MODELS)
     add_node(builder, "retrieve", retrieve_again, queue=RETRIEVAL)
-    add_node(builder, "grade_document", grade_document, queue=MODELS)
+    add_node(builder, "grade_document", grade_document, queue=MODELS, skip_when_enough=True)
     add_node(builder, "select", select, queue=CONTROL)
     add_node(builder, "rewrite_query", rewrite_for_store, queue=MODELS)
     add_node(builder, "generate", draft_answer, queue=MODELS)

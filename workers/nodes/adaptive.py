@@ -59,12 +59,18 @@ def search_web_failed(state: AdaptiveState, error: CallError) -> dict[str, Any]:
     }
 
 
+def unextracted(state: AdaptiveState) -> list[Document]:
+    """The relevant documents that nothing was taken from yet: once is enough, the question stays the same."""
+    known = {extract["document_id"] for extract in state.get("extracts", [])}
+    return [document for document in state["knowledge"] if document["id"] not in known]
+
+
 def extract_knowledge(task: GradeTask, resources: Resources) -> dict[str, Any]:
     """Writes one `extracts` entry. A passage that does not occur in the document is dropped, and that is said."""
     document = task["document"]
     passages = resources.knowledge_extractor.extract(task["question"], document)
     verbatim = [passage for passage in passages if occurs_in(passage, document["text"])]
-    extract = Extract(document_id=document["id"], passages=verbatim, round=task["params"]["round"])
+    extract = Extract(document_id=document["id"], passages=verbatim)
     update: dict[str, Any] = {"extracts": [extract]}
     if dropped := len(passages) - len(verbatim):
         update["notes"] = [f"extract_not_verbatim: {dropped} passages are not in {document['source']}"]
@@ -79,8 +85,7 @@ def occurs_in(passage: str, text: str) -> bool:
 
 def assemble(state: AdaptiveState, _resources: Resources) -> dict[str, Any]:
     """Writes `knowledge`: each document reduced to what was taken from it; one with nothing is dropped."""
-    present = state.get("generations", 0)
-    taken = {e["document_id"]: e["passages"] for e in state.get("extracts", []) if e["round"] == present}
+    taken = {extract["document_id"]: extract["passages"] for extract in state.get("extracts", [])}
     knowledge: list[Document] = [
         {**document, "text": "\n".join(taken[document["id"]])}
         for document in state["knowledge"]

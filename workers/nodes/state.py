@@ -128,4 +128,3 @@ class Extract(TypedDict):
 
     document_id: str
     passages: list[str]
-    round: int  # the generation it was taken for: a document may be looked at again

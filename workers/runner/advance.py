@@ -193,11 +193,17 @@ def end_run(session: Session, run_id: int, state: dict[str, Any]) -> None:
             answer=clean_text(state["answer"]) if answered else None,
             reason=None if answered else clean_json(state.get("reason") or "no reason was given"),
             sources=clean_json(state.get("sources", [])) if answered else None,
-            web_used=bool(state.get("web_documents")),
+            web_used=used_the_web(state),
             notes=clean_json(state.get("notes", [])),
             ended_at=func.clock_timestamp(),
         )
     )
+
+
+def used_the_web(state: dict[str, Any]) -> bool:
+    """Whether what the answer was made from held a result of a web search."""
+    kept = [*state.get("web_documents", []), *state.get("knowledge", [])]
+    return any(document["origin"] == "web" for document in kept)
 
 
 def fail_run(session: Session, run_id: int, error: str) -> None:

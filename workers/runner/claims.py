@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
 from shared.plan import Plan
-from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
-from shared.tables import Batch, Claim, Run, Transition
+from shared.statuses import ClaimStatus, GradeLabel, RunStatus, TransitionStatus
+from shared.tables import Batch, Claim, Grade, Run, Transition
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,19 @@ def mark_lost(session: Session, won: Won) -> None:
         won,
         {"status": ClaimStatus.READY, "lost": Claim.lost + 1, "not_before": None, "wake_at": func.now()},
     )
+
+
+def has_enough(session: Session, won: Won) -> bool:
+    """Whether the plan's `enough_relevant` documents of this fan-out are relevant already."""
+    enough = won.plan.params.get("enough_relevant")
+    if enough is None or won.width == 1:
+        return False
+    relevant = session.scalar(
+        select(func.count()).where(
+            Grade.run_id == won.run_id, Grade.step == won.step, Grade.label == GradeLabel.RELEVANT
+        )
+    )
+    return (relevant or 0) >= int(enough)
 
 
 def is_first_suspect(session: Session, won: Won) -> bool:

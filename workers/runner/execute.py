@@ -72,6 +72,9 @@ class Executor:
             if won is None:
                 return None, False
             adapter = adapters()[won.plan.pipeline]
+            if adapter.skips_when_enough(won.node) and claims.has_enough(session, won):
+                self._skip(session, won, adapter)
+                return None, True
             # A branch that got its own argument and leads to one place needs no state: its join folds it.
             # A lone one has no join: it enters the next step, or ends the run, itself.
             needed = won.argument is None or won.width == 1 or adapter.routes_by_state(won.node)
@@ -83,6 +86,20 @@ class Executor:
                     return None, False
                 outcome = self._run_node(won, adapter, state)
             return self._settle(won, outcome), True
+
+    def _skip(self, session: Session, won: Won, adapter: GraphAdapter) -> None:
+        """Leave a branch out: it costs nothing, changes nothing, and the join goes on without it."""
+        goes_to = adapter.next_steps(won.node, {})
+        claims.mark_done(
+            session, won, [step.to_json() for step in goes_to], join_grace=self._settings.heartbeat_seconds
+        )
+        claims.add_transition(
+            session,
+            won,
+            TransitionStatus.SKIPPED,
+            goes_to=[step.node for step in goes_to],
+            error_text="not begun: enough documents were relevant",
+        )
 
     @contextmanager
     def _quarantine(self, won: Won) -> Iterator[bool]:

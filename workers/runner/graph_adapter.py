@@ -81,6 +81,10 @@ class GraphAdapter:
         """Whether where `node` leads depends on the state (a conditional edge)."""
         return bool(self.builder.branches.get(node))
 
+    def skips_when_enough(self, node: str) -> bool:
+        """Whether branches of `node` are left out once enough documents are relevant."""
+        return bool(self._metadata(node).get("skip_when_enough"))
+
     def _metadata(self, node: str) -> dict[str, Any]:
         return self.builder.nodes[node].metadata or {}
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from hashlib import sha256
 from typing import Any
 
 import requests
@@ -90,7 +91,8 @@ class TavilySearch:
         )
 
     def search(self, query: str, k: int) -> list[Document]:
-        """At most `k` documents, best first, ids `web:1`, `web:2` ... Queries are cut to 390 characters."""
+        """At most `k` documents, best first, ids `web:` and a digest of
+        address and text, so that two searches of a run agree on what is the same. Queries are cut to 390 characters."""
         query = one_line(clean_text(query), _MAX_QUERY_CHARS)
         spec = CallSpec(
             role="web_search",
@@ -175,7 +177,7 @@ def _documents(found: list[Any]) -> list[Document]:
         score = result.get("score")
         documents.append(
             Document(
-                id=f"web:{len(documents) + 1}",
+                id=f"web:{sha256(f'{url} {text}'.encode()).hexdigest()[:16]}",
                 text=text,
                 title=_line(result.get("title"), 300) or url,
                 source=url,
