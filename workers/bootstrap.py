@@ -16,6 +16,7 @@ from workers.models.minilm import MiniLM
 from workers.models.openai import OpenAIAnswerGenerator, OpenAIQueryRewriter, OpenAIRelevanceGrader
 from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
+from workers.models.prompts import Prompt
 from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
 from workers.nodes.resources import Resources
 from workers.runner.execute import Executor
@@ -66,22 +67,18 @@ class Parts:
         openai = self._openai(plan.structured_output)
         models = plan.models
 
-        def prompt(role: str) -> Any:
-            return self._book.get(role, plan.prompts.get(role))
+        def prompt(name: str) -> Prompt:
+            return self._book.get(name, plan.prompts.get(name))
 
         def model(role: str) -> str:
             return models.get(role, self._settings.chat_model)
 
         return Resources(
             retriever=retriever,
-            relevance_grader=OpenAIRelevanceGrader(
-                openai, model("relevance_grader"), recorder, prompt("relevance_grader")
-            ),
-            query_rewriter=OpenAIQueryRewriter(
-                openai, model("query_rewriter"), recorder, prompt("query_rewriter")
-            ),
+            relevance_grader=OpenAIRelevanceGrader(openai, model("relevance_grader"), recorder, prompt),
+            query_rewriter=OpenAIQueryRewriter(openai, model("query_rewriter"), recorder, prompt),
             answer_generator=OpenAIAnswerGenerator(
-                openai, model("answer_generator"), recorder, params["sentences"], prompt("answer_generator")
+                openai, model("answer_generator"), recorder, params["sentences"], prompt
             ),
             web_search=web,
         )

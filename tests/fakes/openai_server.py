@@ -23,9 +23,23 @@ ROLE_OF_SCHEMA = {
     "RelevanceGrade": "relevance_grader",
     "SearchQuery": "query_rewriter",
     "CitedAnswer": "answer_generator",
+    "DirectAnswer": "answer_generator",
+    "GroundednessGrade": "groundedness_grader",
+    "AnswerGrade": "answer_grader",
+    "RouteChoice": "router",
+    "ExtractedPassages": "knowledge_extractor",
+    "FeedbackRemark": "feedback_writer",
+    "ApologyText": "apology_writer",
+}
+_FIXED_REPLIES: dict[str, dict[str, Any]] = {
+    "groundedness_grader": {"unsupported": "", "binary_score": "yes", "score": 1.0},
+    "answer_grader": {"missing": "", "binary_score": "yes", "score": 1.0},
+    "router": {"route": "vectorstore"},
+    "feedback_writer": {"feedback": "try other words"},
 }
 _SCHEMA_IN_TEXT = re.compile("|".join(ROLE_OF_SCHEMA))
 _WORD = re.compile(r"\w+")
+_FIRST_SENTENCE = re.compile(r".*?(?:[.!?](?=\s|$)|$)", re.DOTALL)
 _SMALL = {"the", "and", "for", "are", "was", "what", "who", "when", "where", "how", "which"} | {
     *("does", "did", "has", "have", "with", "from", "that", "this")
 }
@@ -117,7 +131,9 @@ def by_role(**scripts: Script) -> Script:
 
 def default_script(role: str, payload: dict[str, Any]) -> Reply:
     """Relevant when at least half of the question's content words are in the document; the web query is
-    `web: ` and the question; the answer cites document 1 and quotes its beginning."""
+    `web: ` and the question, the store's `store: ` and the question; the answer cites document 1 and quotes
+    its beginning, or is `Directly: ` and the question. Answers are grounded and useful, every question goes
+    to the store, and of each document the first sentence is extracted."""
     question = question_of(payload)
     if role == "relevance_grader":
         wanted = content_words(question)
@@ -125,10 +141,19 @@ def default_script(role: str, payload: dict[str, Any]) -> Reply:
         share = len(found) / len(wanted) if wanted else 0.0
         return content({"binary_score": "yes" if share >= 0.5 else "no", "score": round(share, 3)})
     if role == "query_rewriter":
-        return content({"query": f"web: {question}"})
+        kind = "store" if "<description>" in _human(payload) else "web"
+        return content({"query": f"{kind}: {question}"})
+    if role == "answer_generator" and "<document " not in _human(payload):
+        return content({"answerable": True, "answer": f"Directly: {question}"})
     if role == "answer_generator":
         first = documents_of(payload)[0][:80].strip()
         return content({"answerable": True, "answer": f"{first} [1]", "cited": [1]})
+    if role == "knowledge_extractor":
+        return content({"passages": [_FIRST_SENTENCE.match(documents_of(payload)[0]).group().strip()]})
+    if role in _FIXED_REPLIES:
+        return content(_FIXED_REPLIES[role])
+    if role == "apology_writer":
+        return content({"apology": f"Sorry: no answer was found to {question}"})
     return api_error(400, "unknown_role", f"no schema that the fake knows: {role}")
 
 
@@ -139,6 +164,18 @@ def question_of(payload: dict[str, Any]) -> str:
 
 def documents_of(payload: dict[str, Any]) -> list[str]:
     return re.findall(r"<document [^>]*>\n(.*?)\n</document>", _human(payload), re.DOTALL) or [""]
+
+
+def answer_of(payload: dict[str, Any]) -> str:
+    """The answer that a grader or a feedback writer was shown."""
+    match = re.search(r"<answer[^>]*>\n(.*?)\n</answer>", _human(payload), re.DOTALL)
+    return match.group(1) if match else ""
+
+
+def feedback_of(payload: dict[str, Any]) -> list[str]:
+    """The remarks on earlier tries that a rewriter or a generator was shown."""
+    match = re.search(r"<feedback>\n(.*?)\n</feedback>", _human(payload), re.DOTALL)
+    return [line.removeprefix("- ") for line in match.group(1).split("\n")] if match else []
 
 
 def content_words(text: str) -> set[str]:

@@ -1,95 +1,41 @@
-"""The roles played by chat models that speak OpenAI's API, through langchain-openai.
+"""Grading, rewriting and answering by chat models that speak OpenAI's API, through langchain-openai.
 
 Whatever a model writes is taken as leniently as can be done without guessing. What is left over is an
 `unparsed` grade, or an `UnusableOutput` that the runner may try again.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
-from shared.clean import clean_json, clean_text, one_line
+from shared.clean import one_line
 from shared.statuses import GradeLabel
-from workers.models.calls import UnusableOutput
-from workers.models.lenient import unit_score, whole_numbers, yes_no, yes_no_in_prose
-from workers.models.openai_client import OpenAISettings, StructuredReply, shared_chat_model, structured_call
-from workers.models.openai_errors import WHERE, refused_by_policy
+from workers.models.lenient import whole_numbers, yes_no
+from workers.models.openai_client import OpenAISettings, StructuredReply
+from workers.models.openai_role import PromptSource, Role, read_verdict, shipped_prompt, text_field, unusable
 from workers.models.prompts import (
+    MAX_DESCRIPTION_CHARS,
     MAX_DOCUMENT_CHARS,
     MAX_QUESTION_CHARS,
-    Prompt,
     as_data,
     as_title,
-    load_prompts,
+    feedback_block,
     numbered_documents,
 )
-from workers.models.roles import CallRecorder, CallResult, CallSpec, Document, GeneratedAnswer, GradeVerdict
-from workers.models.schemas import CITED_ANSWER, RELEVANCE_GRADE, SEARCH_QUERY
+from workers.models.roles import CallRecorder, Document, GeneratedAnswer, GradeVerdict
+from workers.models.schemas import CITED_ANSWER, DIRECT_ANSWER, RELEVANCE_GRADE, SEARCH_QUERY
 
-_DETAIL_CHARS = 200
 _MAX_QUERY_CHARS = 390  # search engines refuse longer ones
 _MARKER = re.compile(r"\[(\d{1,4})\]")
 _NOT_IN_DOCUMENTS = "the documents do not say, the model found"
+_NEEDS_SOURCES = "the question cannot be answered without sources, the model found"
 
 
-class _Role:
-    """A prompt, a model and a recorder: what the three chat roles have in common."""
-
-    def __init__(
-        self,
-        settings: OpenAISettings,
-        model: str,
-        recorder: CallRecorder,
-        prompt: Prompt,
-        schema: dict[str, Any],
-    ) -> None:
-        self.model = model
-        self.prompt = prompt
-        self._recorder = recorder
-        self._chat = shared_chat_model(settings, model, schema)
-
-    def _ask(
-        self, wanted: str, read: Callable[[StructuredReply], dict[str, Any]], values: dict[str, str]
-    ) -> dict[str, Any]:
-        """What `read` makes of the reply, recorded. What `read` raises is recorded as the call's error."""
-        system, human = self.prompt.render(**values)
-        spec = CallSpec(
-            role=self.prompt.role,
-            provider="openai",
-            model=self.model,
-            prompt_version=self.prompt.version,
-            request={"system": system, "human": human, "method": self._chat.settings.method},
-        )
-
-        def perform() -> CallResult:
-            reply = structured_call(self._chat, system, human, wanted)
-            return CallResult(clean_json(read(reply)), reply.input_tokens, reply.output_tokens)
-
-        response = self._recorder.call(spec, perform)
-        assert isinstance(response, dict)
-        return response
-
-    def _unusable(self, reply: StructuredReply, what: str) -> NoReturn:
-        if reply.problem == "refused":
-            raise refused_by_policy()
-        truncated = reply.problem == "truncated"
-        raise UnusableOutput(
-            "the model reached its output limit before it was done" if truncated else what,
-            where=WHERE,
-            code="truncated" if truncated else "unusable_output",
-            input_tokens=reply.input_tokens,
-            output_tokens=reply.output_tokens,
-        )
-
-
-class OpenAIRelevanceGrader(_Role):
+class OpenAIRelevanceGrader(Role):
     """`roles.RelevanceGrader`. An output that is neither yes nor no is the label `unparsed`, not an error."""
 
-    def __init__(
-        self, settings: OpenAISettings, model: str, recorder: CallRecorder, prompt: Prompt | None = None
-    ):
-        prompt = prompt or load_prompts()["relevance_grader"]
-        super().__init__(settings, model, recorder, prompt, RELEVANCE_GRADE)
+    role = "relevance_grader"
+    schema = RELEVANCE_GRADE
 
     def grade(self, question: str, document: Document) -> GradeVerdict:
         return self._grade(question, document["title"], document["text"])
@@ -117,48 +63,53 @@ class OpenAIRelevanceGrader(_Role):
         return GradeVerdict(
             label=response["label"],
             score=response["score"],
-            model=f"openai/{self.model}",
+            model=self.name,
             prompt_version=self.prompt.version,
             detail=response["detail"],
         )
 
 
 def _read_grade(reply: StructuredReply) -> dict[str, Any]:
-    parsed = reply.parsed or {}
-    verdict = yes_no(parsed.get("binary_score"))
-    if verdict is None and reply.parsed is None and reply.problem != "truncated":
-        verdict = yes_no_in_prose(reply.text)
-    if verdict is None:
-        kind = reply.problem or "unusable_output"
-        shown = one_line(reply.text or str(parsed), _DETAIL_CHARS)
-        return {"label": GradeLabel.UNPARSED.value, "score": None, "detail": f"{kind}: {shown}"}
-    label = GradeLabel.RELEVANT if verdict else GradeLabel.NOT_RELEVANT
-    return {"label": label.value, "score": unit_score(parsed.get("score")), "detail": ""}
+    verdict, score, detail = read_verdict(reply)
+    labels = {True: GradeLabel.RELEVANT, False: GradeLabel.NOT_RELEVANT, None: GradeLabel.UNPARSED}
+    return {"label": labels[verdict].value, "score": score, "detail": detail}
 
 
-class OpenAIQueryRewriter(_Role):
+class OpenAIQueryRewriter(Role):
     """`roles.QueryRewriter`. Raises UnusableOutput when the model names no query."""
 
-    def __init__(
-        self, settings: OpenAISettings, model: str, recorder: CallRecorder, prompt: Prompt | None = None
-    ):
-        prompt = prompt or load_prompts()["query_rewriter"]
-        super().__init__(settings, model, recorder, prompt, SEARCH_QUERY)
+    role = "query_rewriter"
+    schema = SEARCH_QUERY
 
-    def rewrite(self, question: str) -> str:
-        values = {"question": as_data(question, MAX_QUESTION_CHARS)}
-        return str(self._ask("query", self._read, values)["query"])
-
-    def _read(self, reply: StructuredReply) -> dict[str, Any]:
-        query = (reply.parsed or {}).get("query")
-        query = one_line(query, _MAX_QUERY_CHARS) if isinstance(query, str) else ""
-        if not query:
-            self._unusable(reply, "the model named no search query")
-        return {"query": query}
+    def rewrite(
+        self, question: str, target: str = "websearch", description: str = "", feedback: Sequence[str] = ()
+    ) -> str:
+        values = {"question": as_data(question, MAX_QUESTION_CHARS), "feedback": feedback_block(feedback)}
+        if target == "vectorstore":
+            name = "query_rewriter.vectorstore"
+            values["description"] = as_description(description)
+        else:
+            name = "query_rewriter.again" if values["feedback"] else "query_rewriter"
+        return str(self._ask("query", _read_query, values, prompt=self._prompts(name))["query"])
 
 
-class OpenAIAnswerGenerator(_Role):
+def as_description(description: str) -> str:
+    """What the store holds, for a prompt; a collection may come without any."""
+    return as_data(description, MAX_DESCRIPTION_CHARS) or "(none given)"
+
+
+def _read_query(reply: StructuredReply) -> dict[str, Any]:
+    query = one_line(text_field(reply, "query"), _MAX_QUERY_CHARS)
+    if not query:
+        unusable(reply, "the model named no search query")
+    return {"query": query}
+
+
+class OpenAIAnswerGenerator(Role):
     """`roles.AnswerGenerator`. Raises UnusableOutput when the output is neither an answer nor a refusal."""
+
+    role = "answer_generator"
+    schema = CITED_ANSWER
 
     def __init__(
         self,
@@ -166,13 +117,14 @@ class OpenAIAnswerGenerator(_Role):
         model: str,
         recorder: CallRecorder,
         sentences: int,
-        prompt: Prompt | None = None,
+        prompts: PromptSource = shipped_prompt,
     ) -> None:
-        prompt = prompt or load_prompts()["answer_generator"]
-        super().__init__(settings, model, recorder, prompt, CITED_ANSWER)
+        super().__init__(settings, model, recorder, prompts)
         self._sentences = max(sentences, 1)
 
-    def answer(self, question: str, documents: Sequence[Document]) -> GeneratedAnswer:
+    def answer(
+        self, question: str, documents: Sequence[Document], feedback: Sequence[str] = ()
+    ) -> GeneratedAnswer:
         """Without documents there is nothing to cite, so no model is asked."""
         if not documents:
             return GeneratedAnswer("", (), "there are no documents to answer from")
@@ -180,22 +132,41 @@ class OpenAIAnswerGenerator(_Role):
             "question": as_data(question, MAX_QUESTION_CHARS),
             "documents": numbered_documents(documents),
             "sentences": str(self._sentences),
+            "feedback": feedback_block(feedback),
         }
-        response = self._ask("answer", lambda reply: self._read(reply, len(documents)), values)
+        response = self._ask(
+            "answer",
+            lambda reply: _read_answer(reply, len(documents)),
+            values,
+            prompt=self._prompts("answer_generator.again" if values["feedback"] else "answer_generator"),
+        )
         return GeneratedAnswer(response["text"], tuple(response["cited"]), response["why_not"])
 
-    def _read(self, reply: StructuredReply, count: int) -> dict[str, Any]:
-        if reply.parsed is None:
-            self._unusable(reply, "the model gave no answer in the form it was asked for")
-        answer = reply.parsed.get("answer")
-        text = clean_text(answer).strip() if isinstance(answer, str) else ""
-        answerable = yes_no(reply.parsed.get("answerable"))
-        if answerable is False:
-            return {"text": "", "cited": [], "why_not": _NOT_IN_DOCUMENTS}
-        if not text:
-            self._unusable(reply, "the model said there is an answer, and gave none")
-        cited = _cited(reply.parsed.get("cited"), text, count)
-        return {"text": _renumbered(text, cited), "cited": cited, "why_not": ""}
+    def answer_directly(self, question: str) -> GeneratedAnswer:
+        values = {"question": as_data(question, MAX_QUESTION_CHARS), "sentences": str(self._sentences)}
+        response = self._ask(
+            "answer",
+            lambda reply: _read_answer(reply, 0),
+            values,
+            prompt=self._prompts("answer_generator.direct"),
+            schema=DIRECT_ANSWER,
+        )
+        return GeneratedAnswer(response["text"], (), response["why_not"])
+
+
+def _read_answer(reply: StructuredReply, count: int) -> dict[str, Any]:
+    """The answer over `count` documents; 0: over none, so nothing can be cited."""
+    if reply.parsed is None:
+        unusable(reply, "the model gave no answer in the form it was asked for")
+    text = text_field(reply, "answer")
+    if yes_no(reply.parsed.get("answerable")) is False:
+        return {"text": "", "cited": [], "why_not": _NOT_IN_DOCUMENTS if count else _NEEDS_SOURCES}
+    if not text:
+        unusable(reply, "the model said there is an answer, and gave none")
+    if not count:
+        return {"text": text, "cited": [], "why_not": ""}
+    cited = _cited(reply.parsed.get("cited"), text, count)
+    return {"text": _renumbered(text, cited), "cited": cited, "why_not": ""}
 
 
 def _cited(stated: Any, text: str, count: int) -> list[int]:

@@ -34,6 +34,17 @@ class GradeVerdict:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A yes/no verdict on an answer. `score` is in 0..1, None when the model gave none."""
+
+    passed: bool | None  # None: the model's output was neither yes nor no
+    score: float | None
+    model: str
+    prompt_version: str
+    detail: str = ""  # what is wrong with the answer, or what an unparsed output looked like, shortened
+
+
+@dataclass(frozen=True)
 class GeneratedAnswer:
     """`text` is empty and `why_not` filled when the documents do not answer the question.
 
@@ -82,13 +93,73 @@ class RelevanceGrader(Protocol):
 
 
 class QueryRewriter(Protocol):
-    def rewrite(self, question: str) -> str:
-        """A query for a web search engine, never empty."""
+    def rewrite(
+        self, question: str, target: str = "websearch", description: str = "", feedback: Sequence[str] = ()
+    ) -> str:
+        """A query for the `target` ("vectorstore" or "websearch"), never empty.
+
+        `description` says what the store holds; `feedback` is what a `FeedbackWriter` said of earlier
+        queries, oldest first, and leads to another query than those.
+        """
         ...
 
 
 class AnswerGenerator(Protocol):
-    def answer(self, question: str, documents: Sequence[Document]) -> GeneratedAnswer: ...
+    def answer(
+        self, question: str, documents: Sequence[Document], feedback: Sequence[str] = ()
+    ) -> GeneratedAnswer:
+        """From the documents alone. `feedback` is what a `FeedbackWriter` said of earlier answers."""
+        ...
+
+    def answer_directly(self, question: str) -> GeneratedAnswer:
+        """Without documents: `cited` is empty. Models that cannot leave `text` empty and say why."""
+        ...
+
+
+class GroundednessGrader(Protocol):
+    def check(self, answer: str, documents: Sequence[Document]) -> Check:
+        """Whether every statement of the answer is supported by the documents."""
+        ...
+
+
+class AnswerGrader(Protocol):
+    def check(self, question: str, answer: str) -> Check:
+        """Whether the answer answers the question, right or wrong."""
+        ...
+
+
+class Router(Protocol):
+    def route(self, question: str, description: str, web: bool) -> str:
+        """One of "vectorstore", "websearch" (only with `web`) and "direct".
+
+        `description` says what the store holds.
+        """
+        ...
+
+
+class KnowledgeExtractor(Protocol):
+    def extract(self, question: str, document: Document) -> list[str]:
+        """The passages of the document that help, as the model copied them; empty when none does.
+
+        Nothing here holds the model to the letter: the caller checks that they occur in the document.
+        """
+        ...
+
+
+class FeedbackWriter(Protocol):
+    def on_query(self, question: str, query: str, target: str) -> str:
+        """Nothing relevant was found with this query in the `target`: what to try instead."""
+        ...
+
+    def on_answer(self, question: str, answer: str, problem: str) -> str:
+        """What to do better. `problem` is "not_grounded" or "does_not_answer"."""
+        ...
+
+
+class ApologyWriter(Protocol):
+    def apologise(self, question: str, tried: Sequence[str]) -> str:
+        """One or two sentences in the question's language. `tried`: short phrases of what was tried."""
+        ...
 
 
 class Embedder(Protocol):

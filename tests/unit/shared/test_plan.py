@@ -195,7 +195,8 @@ def test_pipelines_graphs_and_roles_are_the_same_names() -> None:
 
 
 def test_every_role_has_a_prompt_and_every_prompt_a_role() -> None:
-    assert {role for roles in ROLES.values() for role in roles} == set(PROMPT_ROLES) == set(load_prompts())
+    prompted = {prompt.role for prompt in load_prompts().values()}
+    assert {role for roles in ROLES.values() for role in roles} == set(PROMPT_ROLES) == prompted
 
 
 def test_every_number_is_described_and_documented_for_both_providers() -> None:

@@ -11,7 +11,7 @@ from shared.errors import TransientError
 from workers.models.calls import MemoryRecorder, UnusableOutput, request_hash
 from workers.models.lenient import json_object, unit_score, whole_numbers, yes_no, yes_no_in_prose
 from workers.models.prices import call_cost_usd, cost_usd, prices_as_of, search_cost_usd
-from workers.models.prompts import ROLES, as_data, load_prompts, parse_prompt
+from workers.models.prompts import NAMES, ROLES, as_data, load_prompts, names_of, parse_prompt
 from workers.models.retry_after import LONGEST, retry_after_seconds
 from workers.models.roles import CallResult, CallSpec
 
@@ -111,10 +111,11 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
 
 def test_every_role_has_a_prompt_with_a_version_of_its_text() -> None:
     prompts = load_prompts()
-    assert tuple(prompts) == ROLES
-    for role, prompt in prompts.items():
-        assert parse_prompt(role, prompt.text) == prompt
-        assert parse_prompt(role, prompt.text + " ").version != prompt.version
+    assert tuple(prompts) == NAMES and {prompt.role for prompt in prompts.values()} == set(ROLES)
+    assert sorted(name for role in ROLES for name in names_of(role)) == sorted(NAMES)
+    for name, prompt in prompts.items():
+        assert parse_prompt(name, prompt.text) == prompt
+        assert parse_prompt(name, prompt.text + " ").version != prompt.version
         assert "never an instruction" in prompt.system
 
 
