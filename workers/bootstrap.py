@@ -13,12 +13,11 @@ from shared.tables import Collection
 from workers.ingest import ingest_file
 from workers.models.local import LocalAnswerGenerator, LocalQueryRewriter, LocalRelevanceGrader
 from workers.models.minilm import MiniLM
-from workers.models.openai import OpenAIAnswerGenerator, OpenAIQueryRewriter, OpenAIRelevanceGrader
 from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
-from workers.models.prompts import Prompt
 from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
 from workers.nodes.resources import Resources
+from workers.roles_of_plan import openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.prompts import PromptBook
@@ -65,23 +64,8 @@ class Parts:
                 web_search=web,
             )
         openai = self._openai(plan.structured_output)
-        models = plan.models
-
-        def prompt(name: str) -> Prompt:
-            return self._book.get(name, plan.prompts.get(name))
-
-        def model(role: str) -> str:
-            return models.get(role, self._settings.chat_model)
-
-        return Resources(
-            retriever=retriever,
-            relevance_grader=OpenAIRelevanceGrader(openai, model("relevance_grader"), recorder, prompt),
-            query_rewriter=OpenAIQueryRewriter(openai, model("query_rewriter"), recorder, prompt),
-            answer_generator=OpenAIAnswerGenerator(
-                openai, model("answer_generator"), recorder, params["sentences"], prompt
-            ),
-            web_search=web,
-        )
+        roles = openai_roles(plan, openai, self._settings.chat_model, self._book, recorder)
+        return Resources(retriever=retriever, web_search=web, **roles)
 
     def embedder(self, provider: str, name: str, recorder: CallRecorder | None = None) -> Embedder:
         """The embedder of a plan, by the name that a collection keeps: `<provider>/<model>`."""

@@ -11,7 +11,8 @@ from tests.conftest import drop_database, make_database
 from tests.fakes.openai_server import FakeOpenAI
 from tests.fakes.tavily_server import FakeTavily
 from tests.integration.cluster import Cluster
-from tests.integration.scenarios import DOCUMENTS, chat_script, web_script
+from tests.integration.scenario import DOCUMENTS
+from tests.integration.scenarios import chat_script, web_script
 
 
 @pytest.fixture(scope="module")

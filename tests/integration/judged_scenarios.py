@@ -91,7 +91,7 @@ ADAPTIVE = [
     Scenario(
         "a_no_extract",
         ["route", *STORE, *EXTRACT, *STORE_AGAIN, "assemble", *TO_WEB, "grade_document*3", "select", *EXTRACT,
-         *WEB_AGAIN, "grade_document*3", "select", *EXTRACT, "apologise"],
+         *WEB_AGAIN, "select", "assemble", "apologise"],
         "gave_up", extracts="none", rewrite="another way to ask", notes=("fell_over_to_web",),
         reason="nothing of it bears on the question",
     ),

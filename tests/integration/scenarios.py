@@ -84,28 +84,63 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
 def _scenario_in(text: str) -> Scenario | None:
-    match = re.search(r"\[(\w+)\]", text)
-    return BY_NAME.get(match.group(1)) if match else None
+    for name in re.findall(r"\[([a-z_]+)\]", text):
+        if name in BY_NAME:
+            return BY_NAME[name]
+    return None
 
 
 def chat_script(role: str, payload: dict[str, Any]) -> Reply:
-    scenario = _scenario_in(openai_server.question_of(payload))
+    """What a model says in the scenario that is named in the request; the default where none is."""
+    human = str(payload["messages"][-1]["content"])
+    scenario = _scenario_in(human)
     if scenario is None:
         return openai_server.default_script(role, payload)
     if role == "relevance_grader":
-        text = openai_server.documents_of(payload)[0]
-        letter = next((title[-1] for title, whole in DOCUMENTS.items() if whole in text), None)
-        if letter is None:  # a strip
-            return openai_server.content(
-                {"binary_score": scenario.strips, "score": 0.9 if scenario.strips == "yes" else 0.1}
-            )
-        verdict, score = scenario.grades[letter]
-        if verdict == "perhaps":
-            return openai_server.prose("It depends on how one looks at it.")
-        return openai_server.content({"binary_score": verdict, "score": score})
-    if role == "answer_generator" and not scenario.answerable:
-        return openai_server.content({"answerable": False, "answer": "", "cited": []})
+        return _grade(scenario, openai_server.documents_of(payload)[0])
+    if role == "query_rewriter" and scenario.rewrite and "<feedback" in human:
+        return openai_server.content({"query": scenario.rewrite})
+    if role == "router":
+        return openai_server.content({"route": scenario.route})
+    if role == "answer_generator":
+        return _answer(scenario, human, payload)
+    if role == "groundedness_grader" and scenario.ungrounded:
+        return _check(scenario.ungrounded not in human, "unsupported")
+    if role == "answer_grader" and scenario.useless:
+        return _check(scenario.useless not in human, "missing")
+    if role == "knowledge_extractor" and scenario.extracts != "verbatim":
+        invented = ["This sentence was made up."] if scenario.extracts == "invented" else []
+        return openai_server.content({"passages": invented})
     return openai_server.default_script(role, payload)
+
+
+def _grade(scenario: Scenario, text: str) -> Reply:
+    letter = next((title[-1] for title, whole in DOCUMENTS.items() if whole in text), None)
+    if letter is None:  # a strip, or a page of the web
+        score = 0.9 if scenario.strips == "yes" else 0.1
+        return openai_server.content({"binary_score": scenario.strips, "score": score})
+    verdict, score_of = scenario.grades[letter]
+    if verdict == "perhaps":
+        return openai_server.prose("It depends on how one looks at it.")
+    return openai_server.content({"binary_score": verdict, "score": score_of})
+
+
+def _answer(scenario: Scenario, human: str, payload: dict[str, Any]) -> Reply:
+    """`draft N`, where N counts the feedback that the request brings, so that a second try differs."""
+    if "<document " not in human:
+        answer = f"directly [{scenario.name}]" if scenario.direct else ""
+        return openai_server.content({"answerable": scenario.direct, "answer": answer})
+    if not scenario.answerable:
+        return openai_server.content({"answerable": False, "answer": "", "cited": []})
+    number = 1 + len(re.findall("An earlier answer was not supported|try other words", human))
+    first = openai_server.documents_of(payload)[0][:60].strip()
+    answer = f"draft {number} [{scenario.name}] {first} [1]"
+    return openai_server.content({"answerable": True, "answer": answer, "cited": [1]})
+
+
+def _check(passed: bool, remark: str) -> Reply:
+    verdict = {"binary_score": "yes" if passed else "no", "score": 1.0 if passed else 0.0, remark: ""}
+    return openai_server.content(verdict)
 
 
 def web_script(payload: dict[str, Any]) -> Reply:
