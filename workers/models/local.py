@@ -18,6 +18,7 @@ from workers.models.words import content_words
 
 NO_PROMPT = "none"
 KEYWORDS = "local/keywords"
+FROM_DOCUMENTS_ONLY = "local models answer from documents only"
 _RELATIVE_CUT = 0.85  # further sentences must score at least this share of the best one
 _MAX_QUERY_WORDS = 25
 _MAX_SENTENCES = 400  # candidates looked at, over all documents
@@ -28,7 +29,8 @@ _BULLET = re.compile(r"^[-*•‣·–]\s+")
 _LIST_MARK = re.compile(r"(?:[-*•‣·–]|\(?\w{1,3}[.)])\s")
 
 
-def _spec(role: str, model: str, request: dict[str, Any]) -> CallSpec:
+def local_spec(role: str, model: str, request: dict[str, Any]) -> CallSpec:
+    """The identity of a local call; local models have no prompts."""
     return CallSpec(role=role, provider="local", model=model, prompt_version=NO_PROMPT, request=request)
 
 
@@ -52,7 +54,7 @@ class LocalRelevanceGrader:
         """Cosine of each text in 0..1, same order. One recorded call for all of them."""
         if not texts:
             return []
-        spec = _spec("relevance_grader", NAME, {"question": question, "texts": list(texts)})
+        spec = local_spec("relevance_grader", NAME, {"question": question, "texts": list(texts)})
 
         def perform() -> CallResult:
             scores = best_cosines(self._embedder, question, texts)
@@ -62,14 +64,50 @@ class LocalRelevanceGrader:
 
 
 class LocalQueryRewriter:
-    """`roles.QueryRewriter`: the content words of the question, in its order."""
+    """`roles.QueryRewriter`: the content words of the question for the web, the question itself for the store,
+    which is searched by meaning. With feedback, the next of a few variants that the feedback does not quote."""
 
     def __init__(self, recorder: CallRecorder) -> None:
         self._recorder = recorder
 
-    def rewrite(self, question: str) -> str:
-        spec = _spec("query_rewriter", KEYWORDS, {"question": question})
-        return str(self._recorder.call(spec, lambda: CallResult(keyword_query(question))))
+    def rewrite(
+        self, question: str, target: str = "websearch", description: str = "", feedback: Sequence[str] = ()
+    ) -> str:
+        request: dict[str, Any] = {"question": question}
+        if target != "websearch" or feedback:
+            request |= {"target": target, "feedback": list(feedback)}
+        spec = local_spec("query_rewriter", KEYWORDS, request)
+        return str(self._recorder.call(spec, lambda: CallResult(_next_query(question, target, feedback))))
+
+
+def quoted(query: str) -> str:
+    """A query as feedback quotes it, so that it can be found there again."""
+    return f'"{one_line(query, 200)}"'
+
+
+def query_variants(question: str, target: str) -> list[str]:
+    """Different queries for a question, the best first: whole, its words, its names and numbers, its longest
+    words, either half of it."""
+    keywords = keyword_query(question)
+    kept = keywords.split(" ")
+    first = [one_line(question, 390) or "?", keywords] if target == "vectorstore" else [keywords]
+    names = [word for word in kept if word[:1].isupper() or any(map(str.isdigit, word))]
+    longest = sorted(sorted(kept, key=len, reverse=True)[: max(len(kept) // 2, 2)], key=kept.index)
+    half = (len(kept) + 1) // 2
+    others = [names, longest, kept[half:], kept[:half]]
+    variants = [*first, *(" ".join(group) for group in others if group)]
+    if target != "vectorstore":
+        variants.append(one_line(question, 390) or "?")
+    return list(dict.fromkeys(variants))
+
+
+def _next_query(question: str, target: str, feedback: Sequence[str]) -> str:
+    """The first variant that no remark quotes. When all were tried, they are gone through again."""
+    variants = query_variants(question, target)
+    fresh = [query for query in variants if not any(quoted(query) in remark for remark in feedback)]
+    if len(fresh) == len(variants):  # remarks of another kind; each still stands for a try
+        return variants[len(feedback) % len(variants)]
+    return fresh[0] if fresh else variants[len(feedback) % len(variants)]
 
 
 def keyword_query(question: str) -> str:
@@ -104,20 +142,29 @@ class LocalAnswerGenerator:
         self._sentences = max(sentences, 1)
         self._recorder = recorder
 
-    def answer(self, question: str, documents: Sequence[Document]) -> GeneratedAnswer:
+    def answer(
+        self, question: str, documents: Sequence[Document], feedback: Sequence[str] = ()
+    ) -> GeneratedAnswer:
+        """A sentence that stands in a remark was tried already, and is not quoted again."""
         texts = [document["text"] for document in documents]
-        request = {
+        request: dict[str, Any] = {
             "question": question,
             "documents": texts,
             "answer_at": self._answer_at,
             "sentences": self._sentences,
         }
-        spec = _spec("answer_generator", NAME, request)
-        response = self._recorder.call(spec, lambda: CallResult(self._extract(question, texts)))
+        if feedback:
+            request["feedback"] = list(feedback)
+        spec = local_spec("answer_generator", NAME, request)
+        response = self._recorder.call(spec, lambda: CallResult(self._extract(question, texts, feedback)))
         return GeneratedAnswer(response["text"], tuple(response["cited"]), response["why_not"])
 
-    def _extract(self, question: str, texts: Sequence[str]) -> dict[str, Any]:
-        candidates = self._candidates(question, texts)
+    def answer_directly(self, question: str) -> GeneratedAnswer:
+        """Never; and nothing is recorded, because nothing was asked."""
+        return GeneratedAnswer("", (), FROM_DOCUMENTS_ONLY)
+
+    def _extract(self, question: str, texts: Sequence[str], feedback: Sequence[str]) -> dict[str, Any]:
+        candidates = self._candidates(question, texts, [one_line(remark) for remark in feedback])
         best = max((candidate.score for candidate in candidates), default=0.0)
         if not candidates or best < self._answer_at:
             found = f"best {best:.2f}, needed {self._answer_at:.2f}" if candidates else "they hold none"
@@ -133,13 +180,16 @@ class LocalAnswerGenerator:
         )
         return {"text": text, "cited": cited, "why_not": ""}
 
-    def _candidates(self, question: str, texts: Sequence[str]) -> list[_Candidate]:
-        """Every sentence that could be an answer, once each: no headings, no questions."""
+    def _candidates(self, question: str, texts: Sequence[str], tried: Sequence[str]) -> list[_Candidate]:
+        """Every sentence that could be an answer, once each: no headings, no questions, none of `tried`."""
         found: list[tuple[int, str]] = []
         seen: set[str] = set()
         for position, text in enumerate(texts):
             for sentence in sentences(text):
                 key = one_line(sentence).casefold()
+                shown = one_line(_BULLET.sub("", sentence))
+                if any(f'"{shown}"' in remark for remark in tried):
+                    continue
                 if key not in seen and _can_answer(sentence):
                     seen.add(key)
                     found.append((position, sentence))
