@@ -53,6 +53,9 @@ class RagParams(BaseModel):
         le=1,
         description="Local models: how close a sentence must be to the question to be quoted.",
     )
+    append_sources: Switch = Field(
+        "off", description="End the answer's text with its sources, each like `file.pdf (page 13)`."
+    )
     max_steps: int = Field(40, ge=2, le=1000, description="Supersteps after which a run gives up.")
 
 
@@ -81,8 +84,8 @@ class CragParams(RagParams):
     rewrite: Switch = Field("on", description="Rewrite the question before the web search.")
     web_search: Switch = Field("auto", description="auto: on when a Tavily key is set.")
     web_k: int = Field(3, ge=1, le=20, description="Web results asked for.")
-    enough_relevant: int | None = Field(
-        None, ge=1, description="Stop grading once so many documents are relevant; the rest is skipped."
+    enough_relevant: int = Field(
+        0, ge=0, description="Stop grading once so many documents are relevant; 0: grade every one."
     )
 
     @model_validator(mode="before")
@@ -107,8 +110,8 @@ class JudgedParams(RagParams):
         None, ge=0, le=1, description="Local models: the score from which an answer answers its question."
     )
     max_generations: int = Field(3, ge=1, le=20, description="Answers drafted before the run gives up.")
-    enough_relevant: int | None = Field(
-        None, ge=1, description="Stop grading once so many documents are relevant; the rest is skipped."
+    enough_relevant: int = Field(
+        0, ge=0, description="Stop grading once so many documents are relevant; 0: grade every one."
     )
     description: str = Field(
         "",
@@ -261,6 +264,7 @@ def _resolved(params: RagParams, settings: Settings) -> dict[str, Any]:
     autos = {
         "rewrite": "on",
         "decide_retrieval": "off",
+        "append_sources": "off",
         "web_search": "on" if settings.web_search_on else "off",
     }
     for name, choice in autos.items():

@@ -11,13 +11,12 @@ from shared.plan import Plan, embedding_name
 from shared.settings import Settings
 from shared.tables import Collection
 from workers.ingest import ingest_file
-from workers.models.local import LocalAnswerGenerator, LocalQueryRewriter, LocalRelevanceGrader
 from workers.models.minilm import MiniLM
 from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
 from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
 from workers.nodes.resources import Resources
-from workers.roles_of_plan import openai_roles
+from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.prompts import PromptBook
@@ -50,22 +49,14 @@ class Parts:
 
     def make(self, plan: Plan, recorder: CallRecorder) -> Resources:
         """The resources of one task; every call they make goes through `recorder`."""
-        params = plan.params
-        retriever = StoreRetriever(self, plan, recorder)
-        web = self._web(recorder)
         if plan.provider == "local":
-            return Resources(
-                retriever=retriever,
-                relevance_grader=LocalRelevanceGrader(self._minilm, params.get("relevant_at", 0.5), recorder),
-                query_rewriter=LocalQueryRewriter(recorder),
-                answer_generator=LocalAnswerGenerator(
-                    self._minilm, params["answer_at"], params["sentences"], recorder
-                ),
-                web_search=web,
-            )
-        openai = self._openai(plan.structured_output)
-        roles = openai_roles(plan, openai, self._settings.chat_model, self._book, recorder)
-        return Resources(retriever=retriever, web_search=web, **roles)
+            roles = local_roles(plan, self._minilm, recorder)
+        else:
+            settings = self._openai(plan.structured_output)
+            roles = openai_roles(plan, settings, self._settings.chat_model, self._book, recorder)
+        return Resources(
+            retriever=StoreRetriever(self, plan, recorder), web_search=self._web(recorder), **roles
+        )
 
     def embedder(self, provider: str, name: str, recorder: CallRecorder | None = None) -> Embedder:
         """The embedder of a plan, by the name that a collection keeps: `<provider>/<model>`."""

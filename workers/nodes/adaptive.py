@@ -93,7 +93,9 @@ def assemble(state: AdaptiveState, _resources: Resources) -> dict[str, Any]:
     ]
     update: dict[str, Any] = {"knowledge": knowledge}
     if not knowledge:
-        update["tried"] = [f"searched for {state['query']!r}: nothing of it bears on the question"]
+        update["tried"] = [
+            f'searched for "{one_line(state["query"], 200)}": nothing of it bears on the question'
+        ]
     return update
 
 

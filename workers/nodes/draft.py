@@ -72,7 +72,7 @@ def _checked(state: DraftState, what: str, verdict: Check, problem: str) -> dict
         said = (
             "does not stand in the documents" if problem == NOT_GROUNDED else "does not answer the question"
         )
-        update["tried"] = [f"answer {one_line(state['draft'], _SHOWN)!r}: {said}"]
+        update["tried"] = [f'answer "{one_line(state["draft"], _SHOWN)}": {said}']
         if problem == NOT_GROUNDED:
             update["feedback"] = [
                 "An earlier answer was not supported by the documents, so say only what they say: "

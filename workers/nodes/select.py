@@ -6,6 +6,7 @@ rewritten query finds it again.
 
 from typing import Any
 
+from shared.clean import one_line
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
 from workers.nodes.state import DraftState
@@ -25,5 +26,5 @@ def select(state: DraftState, _resources: Resources) -> dict[str, Any]:
     update: dict[str, Any] = {"knowledge": kept}
     if not kept:
         found = f"{len(documents)} documents, none relevant" if documents else "nothing found"
-        update["tried"] = [f"searched for {state['query']!r}: {found}"]
+        update["tried"] = [f'searched for "{one_line(state["query"], 200)}": {found}']
     return update

@@ -160,15 +160,15 @@ def mark_lost(session: Session, won: Won) -> None:
 
 def has_enough(session: Session, won: Won) -> bool:
     """Whether the plan's `enough_relevant` documents of this fan-out are relevant already."""
-    enough = won.plan.params.get("enough_relevant")
-    if enough is None or won.width == 1:
+    enough = int(won.plan.params.get("enough_relevant", 0))
+    if not enough or won.width == 1:
         return False
     relevant = session.scalar(
         select(func.count()).where(
             Grade.run_id == won.run_id, Grade.step == won.step, Grade.label == GradeLabel.RELEVANT
         )
     )
-    return (relevant or 0) >= int(enough)
+    return (relevant or 0) >= enough
 
 
 def is_first_suspect(session: Session, won: Won) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.plan import make_plan
 from shared.settings import Settings
-from workers.models.roles import Document, GeneratedAnswer, GradeVerdict
+from workers.models.roles import Check, Document, GeneratedAnswer, GradeVerdict
 from workers.nodes.resources import Resources
 
 Verdict = tuple[str, float | None]  # label, score
@@ -41,6 +41,10 @@ class Script:
     query: str = "rewritten"
     web: Sequence[Document] | Exception | None = ()  # None: no key in this process
     answer: GeneratedAnswer | Exception | None = None  # None: cites every document it is given
+    grounded: Sequence[bool | None] = (True,)  # one verdict after the other, the last again and again
+    useful: Sequence[bool | None] = (True,)
+    route: str = "vectorstore"
+    passages: Sequence[str] | None = None  # None: the whole document
     seen: list[tuple[str, Any]] = field(default_factory=list)  # (role, what it was asked), in order
 
     def resources(self) -> Resources:
@@ -50,6 +54,12 @@ class Script:
             query_rewriter=_Rewriter(self),
             answer_generator=_Generator(self),
             web_search=None if self.web is None else _Web(self),
+            groundedness_grader=_Checker(self, "grounded", self.grounded),
+            answer_grader=_Checker(self, "useful", self.useful),
+            router=_Router(self),
+            knowledge_extractor=_Extractor(self),
+            feedback_writer=_Feedback(self),
+            apology_writer=_Apology(self),
         )
 
     def asked(self, role: str) -> list[Any]:
@@ -79,13 +89,22 @@ class _Grader(_Fake):
 
 
 class _Rewriter(_Fake):
-    def rewrite(self, question: str) -> str:
+    def rewrite(
+        self, question: str, target: str = "websearch", description: str = "", feedback: Sequence[str] = ()
+    ) -> str:
         self.script.seen.append(("rewriter", question))
         return self.script.query
 
 
 class _Generator(_Fake):
-    def answer(self, question: str, documents: Sequence[Document]) -> GeneratedAnswer:
+    def answer_directly(self, question: str) -> GeneratedAnswer:
+        self.script.seen.append(("generator", (question, None)))
+        answer = self.script.answer
+        return answer if isinstance(answer, GeneratedAnswer) else GeneratedAnswer("42", ())
+
+    def answer(
+        self, question: str, documents: Sequence[Document], feedback: Sequence[str] = ()
+    ) -> GeneratedAnswer:
         self.script.seen.append(("generator", (question, [d["text"] for d in documents])))
         if isinstance(self.script.answer, Exception):
             raise self.script.answer
@@ -102,3 +121,43 @@ class _Web(_Fake):
         if isinstance(web, Exception):
             raise web
         return list(web or ())[:k]
+
+
+class _Checker(_Fake):
+    def __init__(self, script: Script, role: str, verdicts: Sequence[bool | None]) -> None:
+        super().__init__(script)
+        self.role = role
+        self.left = list(verdicts)
+
+    def check(self, *asked: Any) -> Check:
+        self.script.seen.append((self.role, asked))
+        passed = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        return Check(passed, None, "fake/checker", "v1", "odd" if passed is None else "")
+
+
+class _Router(_Fake):
+    def route(self, question: str, description: str, web: bool) -> str:
+        self.script.seen.append(("router", (question, description, web)))
+        return self.script.route
+
+
+class _Extractor(_Fake):
+    def extract(self, question: str, document: Document) -> list[str]:
+        self.script.seen.append(("extractor", document["title"]))
+        return [document["text"]] if self.script.passages is None else list(self.script.passages)
+
+
+class _Feedback(_Fake):
+    def on_query(self, question: str, query: str, target: str) -> str:
+        self.script.seen.append(("feedback", (query, target)))
+        return f"not {query}"
+
+    def on_answer(self, question: str, answer: str, problem: str) -> str:
+        self.script.seen.append(("feedback", (answer, problem)))
+        return f"not {answer}"
+
+
+class _Apology(_Fake):
+    def apologise(self, question: str, tried: Sequence[str]) -> str:
+        self.script.seen.append(("apology", list(tried)))
+        return "Sorry."
