@@ -27,6 +27,7 @@ from workers.models.schemas import CITED_ANSWER, DIRECT_ANSWER, RELEVANCE_GRADE,
 
 _MAX_QUERY_CHARS = 390  # search engines refuse longer ones
 _MARKER = re.compile(r"\[(\d{1,4})\]")
+_NO_MARKERS = re.compile(r"\s*\[\d{1,4}\]")
 _NOT_IN_DOCUMENTS = "the documents do not say, the model found"
 _NEEDS_SOURCES = "the question cannot be answered without sources, the model found"
 
@@ -164,7 +165,7 @@ def _read_answer(reply: StructuredReply, count: int) -> dict[str, Any]:
     if not text:
         unusable(reply, "the model said there is an answer, and gave none")
     if not count:
-        return {"text": text, "cited": [], "why_not": ""}
+        return {"text": _NO_MARKERS.sub("", text).strip(), "cited": [], "why_not": ""}
     cited = _cited(reply.parsed.get("cited"), text, count)
     return {"text": _renumbered(text, cited), "cited": cited, "why_not": ""}
 
