@@ -6,6 +6,7 @@ left unset take the provider's default.
 """
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -95,6 +96,7 @@ class Plan(BaseModel):
     embedder: Provider
     embedding_model: str  # "<provider>/<model>", as a collection keeps it
     structured_output: str = "json_schema"
+    server: str = ""  # where OpenAI's API is spoken; "": OpenAI itself. Texts go nowhere else.
     max_attempts: int
     prompts: dict[str, str] = {}  # role -> prompt version; written by the first admission
 
@@ -149,8 +151,17 @@ def make_plan(
         embedder=settings.embedding_provider,
         embedding_model=embedding_name(settings),
         structured_output=settings.structured_output,
+        server=server_of(settings) if "openai" in (settings.provider, settings.embedding_provider) else "",
         max_attempts=settings.max_attempts,
     )
+
+
+def server_of(settings: Settings) -> str:
+    """Scheme, host, port and path of the server in use, without a user or password that the URL may hold."""
+    if not settings.openai_base_url:
+        return ""
+    parts = urlsplit(settings.openai_base_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 def embedding_name(settings: Settings) -> str:

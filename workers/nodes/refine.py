@@ -12,14 +12,24 @@ from workers.nodes.resources import Resources
 from workers.nodes.state import CragState, GradeTask, Strip
 
 STRIP_SENTENCES = 2
-# after a full stop and white space, after a CJK full stop, or at a line break
-_BOUNDARY = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+# after a full stop and white space, or after a CJK full stop; never across a line break
+_BOUNDARY = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
 def decompose(text: str, sentences: int = STRIP_SENTENCES) -> list[str]:
-    """`text` in strips of `sentences` sentences; a text of one or two sentences is one strip."""
-    parts = [part.strip() for part in _BOUNDARY.split(text) if part and part.strip()]
-    return [" ".join(parts[at : at + sentences]) for at in range(0, len(parts), sentences)]
+    """`text` in strips of `sentences` sentences, each a verbatim part of one line of it.
+
+    A heading or list item is a strip of its own, so that it is not taken for the beginning of a sentence.
+    """
+    strips = []
+    for line in text.splitlines():
+        ends = [match.start() for match in _BOUNDARY.finditer(line)] + [len(line)]
+        starts = [0, *(match.end() for match in _BOUNDARY.finditer(line))]
+        for at in range(0, len(starts), sentences):
+            strip = line[starts[at] : ends[min(at + sentences, len(ends)) - 1]].strip()
+            if strip:
+                strips.append(strip)
+    return strips
 
 
 def refine_document(task: GradeTask, resources: Resources) -> dict[str, Any]:
