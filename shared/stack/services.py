@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from typing import TextIO
 from pydantic import AliasChoices, SecretStr
 
 import shared
+from shared.clean import one_line
 from shared.errors import StackError
 from shared.settings import Settings
 from shared.stack.process import HOST, Part, free_port, port_is_free
@@ -65,6 +67,26 @@ def _as_text(value: object) -> str:
 def celery_command(*words: str) -> list[str]:
     # -P: a folder `workers` or a file `celery.py` where the user happens to stand must not be imported
     return [sys.executable, "-P", "-m", "celery", "-A", _APP, *words]
+
+
+def check_graphs(settings: Settings, env: Mapping[str, str]) -> None:
+    """Raises StackError with the one line that says which graph cannot run, and why.
+
+    Asked before anything is started: a worker would refuse the graph too, but only once the servers run.
+    """
+    asked = subprocess.run(
+        [sys.executable, "-P", "-m", "workers.check"],
+        env=dict(env),
+        cwd=_run_folder(settings.home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if asked.returncode:
+        said = asked.stderr.strip().splitlines()[-1:] or [f"exit code {asked.returncode}"]
+        raise StackError(f"The pipelines cannot run: {one_line(said[0], 1000)}")
 
 
 _reserved: dict[int, TextIO] = {}

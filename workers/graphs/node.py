@@ -4,6 +4,7 @@ Queue and timeout are data beside the node, in its metadata. The resources trave
 `config["configurable"]`, so that one compiled graph serves every task of a process.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -44,4 +45,7 @@ def add_node(
             return fallback(state, error)
 
     run.__name__ = name
-    builder.add_node(name, run, metadata={"queue": queue, "timeout": timeout})
+    metadata: dict[str, Any] = {"queue": queue, "timeout": timeout}
+    if "Command" in str(inspect.signature(function).return_annotation):
+        metadata["returns_command"] = True  # the adapter refuses it; LangGraph only sees `run`
+    builder.add_node(name, run, metadata=metadata)
