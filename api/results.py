@@ -148,10 +148,10 @@ def _harmless(text: str | None) -> str:
 
 
 def sources_line(sources: Sequence[dict[str, Any]] | None) -> str | None:
-    """`title (source, page 3); title (source)`, on one line."""
+    """`[1] title (source, page 3); [2] title (source)`, on one line; the numbers are those in the answer."""
     if sources is None:
         return None
-    return "; ".join(_source(source) for source in sources)
+    return "; ".join(f"[{number}] {_source(source)}" for number, source in enumerate(sources, 1))
 
 
 def _source(source: dict[str, Any]) -> str:

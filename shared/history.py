@@ -1,5 +1,6 @@
 """Reading what happened: progress, results, timelines, and any SQL a person asks."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +101,13 @@ def open_claims(engine: Engine, run_id: int) -> list[dict[str, Any]]:
     )
 
 
+# the first word of a query, after comments and opening brackets
+_QUERY = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|\()*(?:select|with|values|table|explain|show)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 @dataclass(frozen=True)
 class Table:
     """The result of a query: column names, and the rows as tuples."""
@@ -109,18 +117,21 @@ class Table:
 
 
 def query(engine: Engine, sql: str, *, limit: int | None = None) -> Table:
-    """Run one read-only statement. Raises CraglineError with Postgres's own words.
+    """Run one read-only query. Raises CraglineError with Postgres's own words.
 
-    The transaction is read-only, the statement runs as a role that can only read (where this login may
-    take it), and the extended protocol refuses a second statement that could end the transaction.
+    Only queries are let through, in a read-only transaction, and the extended protocol refuses a second
+    statement that could end it. What a query may still do is bounded by the login: the embedded stack's is
+    no superuser. A login that is one reads as `pg_read_all_data`, which a hostile query could undo.
     """
+    if not _QUERY.match(sql):
+        raise CraglineError("Only queries can be asked here: SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW.")
     with engine.connect() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
         try:
             with raw.transaction(force_rollback=True), raw.cursor() as cursor:
                 cursor.execute("SET TRANSACTION READ ONLY")
-                cursor.execute("SELECT pg_has_role(current_user, 'pg_read_all_data', 'USAGE')")
+                cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
                 if cursor.fetchone()[0]:
                     cursor.execute("SET LOCAL ROLE pg_read_all_data")
                 try:

@@ -6,6 +6,7 @@ left unset take the provider's default.
 """
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -25,8 +26,8 @@ THRESHOLDS: dict[Provider, dict[str, float]] = {
         "lower": 0.35,
         "strip_at": 0.25,
         "answer_at": 0.52,
-        "grounded_at": 0.50,
-        "useful_at": 0.30,
+        "grounded_at": 0.45,
+        "useful_at": 0.25,
     },
     "openai": {
         "relevant_at": 0.50,
@@ -182,8 +183,9 @@ class Plan(BaseModel):
     embedder: Provider
     embedding_model: str  # "<provider>/<model>", as a collection keeps it
     structured_output: str = "json_schema"
+    server: str = ""  # where OpenAI's API is spoken; "": OpenAI itself. Texts go nowhere else.
     max_attempts: int
-    prompts: dict[str, str] = {}  # role -> prompt version; written by the first admission
+    prompts: dict[str, str] = {}  # prompt name -> version; written by the first admission
 
 
 def _known_roles(settings: Settings) -> None:
@@ -236,8 +238,17 @@ def make_plan(
         embedder=settings.embedding_provider,
         embedding_model=embedding_name(settings),
         structured_output=settings.structured_output,
+        server=server_of(settings) if "openai" in (settings.provider, settings.embedding_provider) else "",
         max_attempts=settings.max_attempts,
     )
+
+
+def server_of(settings: Settings) -> str:
+    """Scheme, host, port and path of the server in use, without a user or password that the URL may hold."""
+    if not settings.openai_base_url:
+        return ""
+    parts = urlsplit(settings.openai_base_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 def embedding_name(settings: Settings) -> str:

@@ -7,7 +7,8 @@ import structlog
 from sqlalchemy import Engine, select
 
 from shared.db import get_engine, transaction
-from shared.plan import Plan, embedding_name
+from shared.errors import PermanentError
+from shared.plan import Plan, embedding_name, server_of
 from shared.settings import Settings
 from shared.tables import Collection
 from workers.ingest import ingest_file
@@ -48,7 +49,11 @@ class Parts:
             return self._store
 
     def make(self, plan: Plan, recorder: CallRecorder) -> Resources:
-        """The resources of one task; every call they make goes through `recorder`."""
+        """The resources of one task; every call they make goes through `recorder`.
+
+        Raises PermanentError when this process is not set up as the batch was planned.
+        """
+        self._check_server(plan)
         if plan.provider == "local":
             roles = local_roles(plan, self._minilm, recorder)
         else:
@@ -63,6 +68,23 @@ class Parts:
         if provider == "local":
             return self._minilm
         return OpenAIEmbedder(self._openai("json_schema"), name.removeprefix("openai/"), recorder)
+
+    def _check_server(self, plan: Plan) -> None:
+        """Texts go where the batch was planned to send them, or nowhere. Raises PermanentError."""
+        if "openai" not in (plan.provider, plan.embedder):
+            return
+        settings = self._settings
+        if not settings.openai_api_key and not settings.openai_base_url:
+            raise PermanentError(
+                "this worker has neither OPENAI_API_KEY nor OPENAI_BASE_URL", code="no_key", where="openai"
+            )
+        if server_of(settings) != plan.server:
+            raise PermanentError(
+                f"the batch was submitted for {plan.server or 'OpenAI'}, but this worker is set up for "
+                f"{server_of(settings) or 'OpenAI'}",
+                code="other_server",
+                where="openai",
+            )
 
     def _openai(self, method: Any) -> OpenAISettings:
         settings = self._settings

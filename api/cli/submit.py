@@ -90,6 +90,11 @@ def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> N
     lines.append(f"Pipeline {plan.pipeline}, collection {plan.collection!r}, models: {models}.")
     if plan.params.get("web_search") == "off":
         lines.append("Web search is off.")
+    elif plan.params.get("web_search") == "on" and not get_settings().web_search_on:
+        lines.append(
+            "Web search is asked for, but there is no TAVILY_API_KEY here: unless the workers have one, "
+            "every search will fail, and the history will say so."
+        )
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -8,8 +8,10 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from shared.errors import StackError
 from shared.stack.postgres_user import PostgresPlace, find_place
@@ -17,6 +19,7 @@ from shared.stack.process import HOST, Part, command_of, process_mark, stop_stra
 from shared.stack.state import logs_path
 
 NAME = USER = DATABASE = "cragline"
+SUPERUSER = "postgres"  # only makes the login and the database; nothing else ever uses it
 # Fast shutdown, then immediate shutdown (which recovers at the next start), then none of it.
 STOPS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
 _ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}  # no key of the user's gets near the server
@@ -89,7 +92,7 @@ def _make_data(place: PostgresPlace, password: str, *, sync: bool) -> None:
         if place.run_as:
             for path in (work, password_file):
                 os.chown(path, place.run_as["user"], place.run_as["group"])
-        command = [place.binary("initdb"), "-D", str(work / "data"), "-U", USER, "-E", "UTF8"]
+        command = [place.binary("initdb"), "-D", str(work / "data"), "-U", SUPERUSER, "-E", "UTF8"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
         command += ["-A", "scram-sha-256", f"--pwfile={password_file}", *([] if sync else ["--no-sync"])]
         made = subprocess.run(
@@ -112,25 +115,23 @@ def _make_data(place: PostgresPlace, password: str, *, sync: bool) -> None:
 
 
 def _ready(home: Path, port: int, password: str) -> bool:
-    """Whether the server answers; makes the database on the way.
+    """Whether the server answers; makes the application's login and database on the way.
 
+    The application is no superuser: a query of `cragline sql` must not be able to run a program.
     Raises StackError when the server refuses the password: waiting would not help.
     """
     try:
         with psycopg.connect(
             host=HOST,
             port=port,
-            user=USER,
+            user=SUPERUSER,
             password=password,
             dbname="postgres",
             connect_timeout=3,
             autocommit=True,
         ) as connection:
-            if (
-                connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-                is None
-            ):
-                connection.execute(f"CREATE DATABASE {DATABASE}")
+            _make_login(connection, password)
+            _make_database(connection)
             return True
     except psycopg.OperationalError as error:
         if "password authentication failed" in str(error):
@@ -142,6 +143,25 @@ def _ready(home: Path, port: int, password: str) -> bool:
         return False
     except psycopg.Error:
         return False
+
+
+def _make_login(connection: "psycopg.Connection[Any]", password: str) -> None:
+    if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (USER,)).fetchone() is not None:
+        return
+    # hashed here, so that no log of a failing statement could hold the password
+    verifier = connection.pgconn.encrypt_password(password.encode(), USER.encode(), b"scram-sha-256").decode()
+    connection.execute(
+        sql.SQL("CREATE ROLE {} LOGIN CREATEDB PASSWORD {}").format(
+            sql.Identifier(USER), sql.Literal(verifier)
+        )
+    )
+
+
+def _make_database(connection: "psycopg.Connection[Any]") -> None:
+    if connection.execute("SELECT FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(DATABASE), sql.Identifier(USER))
+        )
 
 
 def clear_leftover(place: PostgresPlace, say: Callable[[str], None] = lambda message: None) -> None:

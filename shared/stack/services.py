@@ -3,19 +3,24 @@
 They are named by text only (`-A workers.celery_app`), because shared code imports nothing of the workers.
 """
 
+import fcntl
 import http.client
 import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import AliasChoices, SecretStr
 
 import shared
+from shared.clean import one_line
 from shared.errors import StackError
 from shared.settings import Settings
 from shared.stack.process import HOST, Part, free_port, port_is_free
@@ -64,11 +69,54 @@ def celery_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "celery", "-A", _APP, *words]
 
 
+def check_graphs(settings: Settings, env: Mapping[str, str]) -> None:
+    """Raises StackError with the one line that says which graph cannot run, and why.
+
+    Asked before anything is started: a worker would refuse the graph too, but only once the servers run.
+    """
+    asked = subprocess.run(
+        [sys.executable, "-P", "-m", "workers.check"],
+        env=dict(env),
+        cwd=_run_folder(settings.home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if asked.returncode:
+        said = asked.stderr.strip().splitlines()[-1:] or [f"exit code {asked.returncode}"]
+        raise StackError(f"The pipelines cannot run: {one_line(said[0], 1000)}")
+
+
+_reserved: dict[int, TextIO] = {}
+
+
+def _reserve(port: int) -> bool:
+    """Keep other stacks off `port` until this process ends: Flower takes seconds to listen on it, in which
+    a second stack would find it free too."""
+    if port in _reserved:
+        return True
+    path = Path(tempfile.gettempdir()) / f"cragline-port-{port}.lock"
+    try:
+        lock = path.open("a")
+    except OSError:  # another user's
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return False
+    _reserved[port] = lock
+    return True
+
+
 def choose_flower_port(wanted: int | None) -> int:
     """The port asked for, or the usual one, or a free one. Raises StackError when the first is taken."""
     if wanted is None:
-        return _DEFAULT_FLOWER_PORT if port_is_free(_DEFAULT_FLOWER_PORT) else free_port()
-    if not port_is_free(wanted):
+        usual = port_is_free(_DEFAULT_FLOWER_PORT) and _reserve(_DEFAULT_FLOWER_PORT)
+        return _DEFAULT_FLOWER_PORT if usual else free_port()
+    if not (port_is_free(wanted) and _reserve(wanted)):
         raise StackError(
             f"Port {wanted} on {HOST} is taken (or not allowed). "
             "Choose another with --flower-port, or leave the option out to get a free one."

@@ -23,7 +23,7 @@ SCENARIOS = [
     ),
     Scenario(
         "web_forbidden", [*GRADE, *WEB, "give_up"], "gave_up", NONE, web="forbidden", notes=("web_search_failed",),
-        reason="none of the 3 retrieved documents was relevant and the web search failed",
+        reason="none of the 3 retrieved documents was relevant and the web search failed (quota)",
     ),
     Scenario("web_busy", [*GRADE, *WEB, "generate"], "answered", SOME, web="busy", notes=("web_search_failed",)),
     Scenario(

@@ -24,7 +24,7 @@ RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
-    "node_stats_v1.sql": "99a91e39871e33982010d7376f2ea29a254162b631bd728adf3966c7f41395a7",
+    "node_stats_v1.sql": "513c9ac51b694053cea29e8366ae4b2a7033e5d0f85d3c0026a2ddb2006ca8a8",
     "run_timeline_v1.sql": "bfafe07841f190b17dc1887fe0da286349b3cb65df139922d74f9c46dc0afe33",
 }
 VERSIONS = sorted((migrate.MIGRATIONS / "versions").glob("*.py"))

@@ -4,6 +4,7 @@ Queue and timeout are data beside the node, in its metadata. The resources trave
 `config["configurable"]`, so that one compiled graph serves every task of a process.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -51,4 +52,6 @@ def add_node(
     metadata: dict[str, Any] = {"queue": queue, "timeout": timeout}
     if skip_when_enough:
         metadata["skip_when_enough"] = True
+    if "Command" in str(inspect.signature(function).return_annotation):
+        metadata["returns_command"] = True  # the adapter refuses it; LangGraph only sees `run`
     builder.add_node(name, run, metadata=metadata)

@@ -167,7 +167,7 @@ class LocalAnswerGenerator:
         candidates = self._candidates(question, texts, [one_line(remark) for remark in feedback])
         best = max((candidate.score for candidate in candidates), default=0.0)
         if not candidates or best < self._answer_at:
-            found = f"best {best:.2f}, needed {self._answer_at:.2f}" if candidates else "they hold none"
+            found = f"best {best:.3f}, needed {self._answer_at:.3f}" if candidates else "they hold none"
             why_not = f"no sentence in the documents supports an answer ({found})"
             return {"text": "", "cited": [], "why_not": why_not}
         near = [candidate for candidate in candidates if candidate.score >= best * _RELATIVE_CUT]

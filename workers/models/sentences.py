@@ -22,19 +22,19 @@ _ABBREVIATIONS = frozenset(languages()["abbreviations"].split())
 _MONTHS = tuple(languages()["months_after_ordinals"].split())
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text: str, min_letters: int = _MIN_LETTERS) -> list[str]:
     """The sentences of `text` in order, each a verbatim part of it without white space at its ends.
 
-    Pieces of fewer than eight letters or digits (bullets, page numbers) are left out.
+    Pieces of fewer than `min_letters` letters or digits (bullets, page numbers) are left out.
     """
     found: list[str] = []
     start = 0
     for match in _END.finditer(text):
         if match.end() <= start or not _ends_here(text, start, match):
             continue
-        _keep(found, text[start : match.end()])
+        _keep(found, text[start : match.end()], min_letters)
         start = match.end()
-    _keep(found, text[start:])
+    _keep(found, text[start:], min_letters)
     return found
 
 
@@ -68,14 +68,14 @@ def _line_ends_sentence(text: str, at: int) -> bool:
     return not wrapped
 
 
-def _keep(found: list[str], piece: str) -> None:
+def _keep(found: list[str], piece: str, min_letters: int) -> None:
     piece = piece.strip()
     while len(piece) > MAX_CHARS:
         cut = max(piece.rfind(mark, MAX_CHARS // 2, MAX_CHARS) for mark in ("; ", ", ", " ", "\n"))
         cut = cut + 1 if cut > 0 else MAX_CHARS
-        _keep(found, piece[:cut])
+        _keep(found, piece[:cut], min_letters)
         piece = piece[cut:].strip()
-    if sum(character.isalnum() for character in piece) >= _MIN_LETTERS or _dense(piece):
+    if sum(character.isalnum() for character in piece) >= min_letters or _dense(piece):
         found.append(piece)
 
 

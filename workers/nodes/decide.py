@@ -45,13 +45,13 @@ def _by_confidence(grades: Sequence[GradeRecord], upper: float, lower: float) ->
     scores = [grade["score"] for grade in grades]
     best = max((score for score in scores if score is not None), default=None)
     if best is not None and best > upper:
-        return "correct", f"best score {best:.2f} is above {upper:g}"
+        return "correct", f"best score {best:.3f} is above {upper:g}"
     # A grade without a score is no evidence against its document, so it keeps Incorrect away.
     if all(score is not None and score < lower for score in scores):
-        return "incorrect", f"best score {best:.2f} is below {lower:g}"
+        return "incorrect", f"best score {best:.3f} is below {lower:g}"
     return (
         "ambiguous",
-        f"best score {'none' if best is None else f'{best:.2f}'} is neither above {upper:g} nor below {lower:g}",
+        f"best score {'none' if best is None else f'{best:.3f}'} is neither above {upper:g} nor below {lower:g}",
     )
 
 

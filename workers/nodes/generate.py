@@ -59,7 +59,7 @@ def why_nothing(state: CragState) -> str:
     web = {
         "ok": "",
         "empty": " and the web search found nothing",
-        "failed": " and the web search failed",
+        "failed": f" and the web search failed ({state.get('web_error', 'unknown')})",
     }.get(state.get("web_status", ""))
     if web is None:
         web = " and web search is off" if state["params"].get("web_search") == "off" else ""

@@ -4,22 +4,36 @@ Section 4.4 of the CRAG paper (arXiv:2401.15884): strips of a few sentences, fil
 put together again in their order.
 """
 
-import re
+from itertools import pairwise
 from typing import Any
 
 from workers.models.roles import Document
+from workers.models.sentences import sentences
 from workers.nodes.resources import Resources
 from workers.nodes.state import CragState, GradeTask, Strip
 
 STRIP_SENTENCES = 2
-# after a full stop and white space, after a CJK full stop, or at a line break
-_BOUNDARY = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
-def decompose(text: str, sentences: int = STRIP_SENTENCES) -> list[str]:
-    """`text` in strips of `sentences` sentences; a text of one or two sentences is one strip."""
-    parts = [part.strip() for part in _BOUNDARY.split(text) if part and part.strip()]
-    return [" ".join(parts[at : at + sentences]) for at in range(0, len(parts), sentences)]
+def decompose(text: str, count: int = STRIP_SENTENCES) -> list[str]:
+    """`text` in strips of at most `count` sentences, each a verbatim part of it.
+
+    Sentences on different lines are not put together: a heading or a list item is a strip of its own, so
+    that it is not taken for the beginning of the sentence below it.
+    """
+    starts: list[int] = []
+    at = held = 0
+    for sentence in sentences(text, min_letters=1):
+        start = text.index(sentence, at)
+        if not starts or held == count or "\n" in text[at:start]:
+            starts.append(start)
+            held = 0
+        held += 1
+        at = start + len(sentence)
+    # what is too short for a sentence of its own goes with what stands before it
+    bounds = [0, *starts[1:], len(text)]
+    strips = [text[start:end].strip() for start, end in pairwise(bounds)]
+    return [strip for strip in strips if strip]
 
 
 def refine_document(task: GradeTask, resources: Resources) -> dict[str, Any]:

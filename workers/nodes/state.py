@@ -75,6 +75,7 @@ class CragState(RagState, total=False):
     strips: Annotated[list[Strip], operator.add]
     web_documents: list[Document]
     web_status: str  # ok | empty | failed
+    web_error: str  # the code of a search that failed
 
 
 class GradeTask(TypedDict):

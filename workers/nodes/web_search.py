@@ -24,5 +24,6 @@ def web_search_failed(_state: CragState, error: CallError) -> dict[str, Any]:
     return {
         "web_documents": [],
         "web_status": "failed",
+        "web_error": error.code,
         "notes": [f"web_search_failed: {error.code}: {error}"],
     }

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from shared.clean import clean_json
 from shared.plan import Plan
 from shared.statuses import ClaimStatus, GradeLabel, RunStatus, TransitionStatus
-from shared.tables import Batch, Claim, Grade, Run, Transition
+from shared.tables import Batch, Claim, Grade, ModelCall, Run, Transition, WebSearch
 
 
 @dataclass(frozen=True)
@@ -254,6 +254,20 @@ class Usage:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
+
+
+def stored_usage(session: Session, won: Won) -> Usage:
+    """What the calls of this attempt cost that were stored before its worker was lost."""
+    mine = {"run_id": won.run_id, "step": won.step, "branch": won.branch, "attempt": won.attempt}
+    calls = session.execute(
+        select(
+            func.sum(ModelCall.input_tokens), func.sum(ModelCall.output_tokens), func.sum(ModelCall.cost_usd)
+        ).filter_by(**mine)
+    ).one()
+    searches = session.scalar(select(func.sum(WebSearch.cost_usd)).filter_by(**mine))
+    costs = [float(cost) for cost in (calls[2], searches) if cost is not None]
+    tokens_in, tokens_out = (None if total is None else int(total) for total in calls[:2])
+    return Usage(tokens_in, tokens_out, sum(costs) if costs else None)
 
 
 def add_transition(

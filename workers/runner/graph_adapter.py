@@ -246,8 +246,8 @@ class GraphAdapter:
         for wanted in ("runtime", "store", "previous"):
             if wanted in getattr(spec.runnable, "func_accepts", ()):
                 self._refuse(name, f"a node that takes LangGraph's {wanted}")
-        if spec.ends:
-            self._refuse(name, "a Command with destinations")
+        if spec.ends or (spec.metadata or {}).get("returns_command"):
+            self._refuse(name, "a node that returns a Command")
         for policy in ("retry_policy", "cache_policy", "timeout", "defer", "error_handler_node"):
             if getattr(spec, policy, None):
                 self._refuse(name, f"LangGraph's own {policy}")

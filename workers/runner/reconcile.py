@@ -33,15 +33,16 @@ def take_back_lost(engine: Engine) -> int:
         ).all()
         for row in rows:
             won = _as_won(row)
+            usage = claims.stored_usage(session, won)
             note = f"lost: worker {won.worker} was not heard of"
             if won.last_attempt:
                 text_ = f"{note}, at the last of {won.attempt} attempts"
-                claims.add_transition(session, won, TransitionStatus.FAILED, error_text=text_)
+                claims.add_transition(session, won, TransitionStatus.FAILED, usage=usage, error_text=text_)
                 claims.mark_failed(session, won)
                 if won.width > 1:
                     claims.skip_waiting(session, won)
             else:
-                claims.add_transition(session, won, TransitionStatus.LOST, error_text=note)
+                claims.add_transition(session, won, TransitionStatus.LOST, usage=usage, error_text=note)
                 claims.mark_lost(session, won)
     return len(rows)
 

@@ -64,7 +64,7 @@ def test_csv_puts_ours_after_theirs_in_input_order() -> None:
         ["id", "question", *RESULT_COLUMNS],
         [
             *("1", "Why?", "Yes.", "answered", ""),
-            "Leave (docs/leave.pdf, page 3); A long title (https://example.org); notes.txt (page 1)",
+            "[1] Leave (docs/leave.pdf, page 3); [2] A long title (https://example.org); [3] notes.txt (page 1)",
             *("true", "", "7"),
         ],
         ["2", " ", "", "", "", "", "", "", ""],

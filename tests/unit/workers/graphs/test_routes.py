@@ -69,7 +69,7 @@ ROUTES = {
         having(verdicts=NO, web=PermanentError("no", code="auth", where="tavily")),
         [*GRADED, *SEARCHED, "give_up"],
         "gave_up",
-        "none of the 3 retrieved documents was relevant and the web search failed",
+        "none of the 3 retrieved documents was relevant and the web search failed (auth)",
         notes=("web_search_failed",),
     ),
     "web failing at the last attempt": Route(
@@ -83,7 +83,7 @@ ROUTES = {
         having(verdicts=NO, web=None),
         [*GRADED, *SEARCHED, "give_up"],
         "gave_up",
-        "none of the 3 retrieved documents was relevant and the web search failed",
+        "none of the 3 retrieved documents was relevant and the web search failed (no_key)",
         notes=("web_search_failed",),
     ),
     "web off, none": Route(

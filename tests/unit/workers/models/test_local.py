@@ -238,7 +238,7 @@ def test_nothing_near_enough_gives_up_with_the_figures() -> None:
     role, _ = generator(answer_at=0.55)
     answer = role.answer(QUESTION, [document(BREAD)])
     assert (answer.text, answer.cited) == ("", ())
-    pattern = r"no sentence in the documents supports an answer \(best 0\.\d\d, needed 0\.55\)"
+    pattern = r"no sentence in the documents supports an answer \(best 0\.\d{3}, needed 0\.550\)"
     assert re.fullmatch(pattern, answer.why_not)
 
 

@@ -5,6 +5,7 @@ from tests.fakes.http_fake import Reply
 from tests.fakes.openai_server import FakeOpenAI, api_error, hashed_vector
 from tests.unit.workers.models.conftest import SECRET_KEY, settings_for
 from workers.models.calls import MemoryRecorder, UnusableOutput
+from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
 
 
@@ -37,8 +38,11 @@ def test_nothing_to_embed_asks_nobody(serve) -> None:
 
 def test_dimension_is_known_or_asked_once(serve) -> None:
     fake = serve(dimension=48)
-    assert OpenAIEmbedder(settings_for(fake), "text-embedding-3-large").dimension == 3072
-    assert fake.requests == []
+    ours = OpenAISettings(api_key="k", base_url=None)
+    assert OpenAIEmbedder(ours, "text-embedding-3-large").dimension == 3072
+    # another server may mean another model by that name
+    assert OpenAIEmbedder(settings_for(fake), "text-embedding-3-large").dimension == 48
+    fake.clear()
     embedder = OpenAIEmbedder(settings_for(fake), "nomic-embed-text")
     assert (embedder.name, embedder.dimension, embedder.dimension) == ("openai/nomic-embed-text", 48, 48)
     assert len(fake.requests) == 1

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from shared.queue import MODELS, QUEUES
 from workers.graphs import BUILDERS
+from workers.graphs.node import add_node
 from workers.runner.graph_adapter import GraphAdapter, NodeBroke, UnsupportedGraph
 
 METADATA = {"queue": MODELS, "timeout": 5.0}
@@ -70,9 +71,22 @@ async def only_async(_state: State) -> dict[str, Any]:
     return {"word": "later"}
 
 
+def goes_on(_state: State, _resources: Any) -> Command[Literal["worker"]]:
+    return Command(goto="worker")
+
+
+def ours(function: Any) -> Any:
+    builder = StateGraph(State)
+    add_node(builder, "worker", function, queue=MODELS)
+    builder.add_edge(START, "worker")
+    builder.add_edge("worker", END)
+    return builder
+
+
 NODES: dict[str, tuple[Callable[[], Any], str]] = {
-    "command annotation": (lambda: graph(goes), "a Command with destinations"),
-    "command destinations": (lambda: graph(says, destinations=("worker",)), "a Command with destinations"),
+    "command annotation": (lambda: graph(goes), "a node that returns a Command"),
+    "command destinations": (lambda: graph(says, destinations=("worker",)), "a node that returns a Command"),
+    "command through our own add_node": (lambda: ours(goes_on), "a node that returns a Command"),
     "subgraph": (lambda: graph(graph().compile()), "a subgraph"),
     "retry policy": (lambda: graph(retry_policy=RetryPolicy()), "retry_policy"),
     "retry policies": (lambda: graph(retry_policy=[RetryPolicy(), RetryPolicy()]), "retry_policy"),
