@@ -4,7 +4,7 @@ from typing import Any
 
 from shared.clean import one_line
 from workers.models.roles import Check
-from workers.nodes.generate import source_of
+from workers.nodes.generate import finished, source_of
 from workers.nodes.resources import Resources
 from workers.nodes.state import CheckRecord, DraftState
 
@@ -83,7 +83,7 @@ def _checked(state: DraftState, what: str, verdict: Check, problem: str) -> dict
 
 def accept(state: DraftState, _resources: Resources) -> dict[str, Any]:
     """The draft is the answer. Writes `answer`, `sources`, `disposition`."""
-    return {"answer": state["draft"], "sources": state["draft_sources"], "disposition": "answered"}
+    return finished(state["draft"], state["draft_sources"], state["params"])
 
 
 def give_up_with_tries(state: DraftState, _resources: Resources) -> dict[str, Any]:

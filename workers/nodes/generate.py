@@ -1,5 +1,6 @@
 """Answer from what is known, with sources; or say honestly that it could not be answered."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from workers.models.roles import Document
@@ -17,29 +18,40 @@ def source_of(document: Document) -> Source:
     )
 
 
-def _answer(question: str, documents: list[Document], resources: Resources) -> dict[str, Any]:
-    generated = resources.answer_generator.answer(question, documents)
+def finished(text: str, sources: list[Source], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The update of a run that is answered: `answer`, `sources`, `disposition`."""
+    if params.get("append_sources") == "on" and sources:
+        listed = (f"[{number}] {shown(source)}" for number, source in enumerate(sources, 1))
+        text = f"{text}\n\n" + "\n".join(listed)
+    return {"answer": text, "sources": sources, "disposition": "answered"}
+
+
+def shown(source: Source) -> str:
+    """`handbook.pdf (page 13)`: of an address all, of a path the last part."""
+    place = source["source"]
+    name = place if "://" in place else place.rsplit("/", 1)[-1]
+    return name if source["page"] is None else f"{name} (page {source['page']})"
+
+
+def _answer(state: RagState, documents: list[Document], resources: Resources) -> dict[str, Any]:
+    generated = resources.answer_generator.answer(state["question"], documents)
     if not generated.text:
         return {
             "disposition": "gave_up",
             "reason": generated.why_not or "the documents do not answer the question",
         }
-    return {
-        "answer": generated.text,
-        "sources": [source_of(documents[position]) for position in generated.cited],
-        "disposition": "answered",
-    }
+    sources = [source_of(documents[position]) for position in generated.cited]
+    return finished(generated.text, sources, state["params"])
 
 
 def generate(state: RagState, resources: Resources) -> dict[str, Any]:
     """From the retrieved documents as they are. Writes `answer`, `sources`, `disposition` or `reason`."""
-    return _answer(state["question"], state["documents"], resources)
+    return _answer(state, state["documents"], resources)
 
 
 def generate_from_knowledge(state: CragState, resources: Resources) -> dict[str, Any]:
     """From the kept documents, then the web's. Writes `answer`, `sources`, `disposition` or `reason`."""
-    documents = [*state.get("knowledge", []), *state.get("web_documents", [])]
-    return _answer(state["question"], documents, resources)
+    return _answer(state, [*state.get("knowledge", []), *state.get("web_documents", [])], resources)
 
 
 def give_up(state: RagState, _resources: Resources) -> dict[str, Any]:
