@@ -23,7 +23,7 @@ from shared.queue import RETRIEVAL
 from shared.statuses import FileStatus
 from shared.tables import IngestFile
 
-SUFFIXES = frozenset({".txt", ".md", ".html", ".htm", ".pdf", ".jsonl"})
+SUFFIXES = frozenset({".txt", ".md", ".html", ".htm", ".pdf", ".docx", ".jsonl", ".csv"})
 TASK = "ingest.file"
 STALE_SECONDS = 60.0  # a running file whose worker was not heard of for so long may be taken by another
 _COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -38,6 +38,7 @@ from shared.statuses import (
     GradeLabel,
     RunStatus,
     TransitionStatus,
+    WorkKind,
 )
 
 NAMING = {
@@ -356,26 +357,41 @@ class Collection(Base):
     embedding_model: Mapped[str]  # "<provider>/<model>"
     dimension: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[datetime] = _now()
+    description: Mapped[str | None]  # what is in it, in a person's words; prompts may use it
+
+
+class CollectionAlias(Base):
+    """Another name for a collection. Resolved when a batch is submitted, so a running batch keeps its own."""
+
+    __tablename__ = "collection_aliases"
+    name: Mapped[str] = mapped_column(primary_key=True)  # never the name of a collection
+    target: Mapped[str] = mapped_column(ForeignKey("collections.name"))  # a target cannot be deleted
+    set_at: Mapped[datetime] = _now()
 
 
 class IngestFile(Base):
-    """One file handed to `cragline ingest`: the unit of work of the task `ingest.file`."""
+    """One file, site or repository handed to `cragline ingest`, or another piece of work on a collection:
+    the unit of work of the task `ingest.file`."""
 
     __tablename__ = "ingest_files"
     __table_args__ = (
         one_of("status", FileStatus),
+        one_of("kind", WorkKind),
         Index(None, "ingest_id"),
         Index("ix_ingest_files_open", "id", postgresql_where=text("status IN ('pending', 'running')")),
     )
     id: Mapped[int] = _id()
     ingest_id: Mapped[str]  # one call of `cragline ingest`: a UUID
     collection: Mapped[str]
-    path: Mapped[str]  # absolute
+    kind: Mapped[str] = mapped_column(server_default=WorkKind.FILE)
+    path: Mapped[str]  # absolute; a URL; `git+https://...`; empty where the whole collection is meant
+    options: Mapped[dict[str, Any] | None]  # of a site or repository: depth, max_pages, include, prune, ...
     status: Mapped[str] = mapped_column(server_default=FileStatus.PENDING)
     documents: Mapped[int] = mapped_column(Integer, server_default="0")
     chunks_added: Mapped[int] = mapped_column(Integer, server_default="0")
     chunks_unchanged: Mapped[int] = mapped_column(Integer, server_default="0")
     chunks_removed: Mapped[int] = mapped_column(Integer, server_default="0")
+    documents_removed: Mapped[int] = mapped_column(Integer, server_default="0")
     error: Mapped[str | None]
     notes: Mapped[list[str]] = mapped_column(server_default="{}")
     worker: Mapped[str | None]
@@ -392,11 +408,13 @@ class IngestedDocument(Base):
     __table_args__ = (
         Index("uq_documents_collection_source", "collection", "source", unique=True),
         Index(None, "collection", "path"),
+        Index(None, "collection", "root"),
     )
     id: Mapped[int] = _id()
     collection: Mapped[str]
-    source: Mapped[str]  # what an answer cites: the path, or `path#id` for a JSONL record
-    path: Mapped[str]  # the file it came from
+    source: Mapped[str]  # its identity: a path, `path#id` of a record, a URL, `repository:path`
+    path: Mapped[str]  # the file or page it came from
+    root: Mapped[str] = mapped_column(server_default="")  # what was ingested: the file, site or repository
     title: Mapped[str]
     content_hash: Mapped[str]  # SHA-256 over text, title, pages and the chunking
     chunk_ids: Mapped[list[str]]  # point ids in the vector store
