@@ -58,7 +58,9 @@ def share(lines: list[dict[str, Any]], disposition: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("questions", type=Path)
     parser.add_argument("--collection", default="hit-rate")
@@ -70,7 +72,12 @@ def main() -> None:
     for values in grid(arguments.set):
         sets = [f"--set={key}={value}" for key, value in values.items()]
         started = time.monotonic()
-        words = ["submit", str(arguments.questions), "--column=question", f"--collection={arguments.collection}"]
+        words = [
+            "submit",
+            str(arguments.questions),
+            "--column=question",
+            f"--collection={arguments.collection}",
+        ]
         done = json.loads(cragline(*words, *sets, "--watch", "--json"))
         found = measure(done["batch_id"])
         name = ", ".join(f"{key} {value}" for key, value in values.items()) or "defaults"

@@ -25,9 +25,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("target", sa.Text(), nullable=False),
         sa.Column("set_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["target"], ["collections.name"], name=op.f("fk_collection_aliases_target")
-        ),
+        sa.ForeignKeyConstraint(["target"], ["collections.name"], name=op.f("fk_collection_aliases_target")),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_collection_aliases")),
     )
     op.add_column("documents", sa.Column("root", sa.Text(), server_default="", nullable=False))

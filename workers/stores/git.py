@@ -19,8 +19,9 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from shared.clean import clean_text, one_line
+from shared.urls import checked_url, shown
 from workers.stores.loaders.base import LoadError
-from workers.stores.web.address import Resolver, checked_addresses, checked_url, resolve, shown
+from workers.stores.web.address import Resolver, checked_addresses, resolve
 
 MAX_REPOSITORY = 500 * 1024 * 1024  # bytes of what is fetched
 FETCH_SECONDS = 300.0
@@ -56,7 +57,9 @@ class Repository:
     def __init__(self, folder: Path, name: str, revision: str) -> None:
         self._folder = folder
         self.name = name
-        self.commit = _git(folder, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").strip()
+        self.commit = _git(
+            folder, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"
+        ).strip()
 
     def entries(self, notes: list[str]) -> list[Entry]:
         """The ordinary files of the commit, in git's order."""
@@ -83,7 +86,8 @@ class Reader:
     """Hands out the contents of files, one after the other, from a single git process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         self._in: IO[bytes] = process.stdin
         self._out: IO[bytes] = process.stdout
 
@@ -111,7 +115,9 @@ def opened(
         try:
             yield Repository(Path(source), source, "HEAD")
         except FileNotFoundError:
-            raise LoadError(f"{source}: the checkout is not there (the worker must see the same files).") from None
+            raise LoadError(
+                f"{source}: the checkout is not there (the worker must see the same files)."
+            ) from None
         return
     url, ref = split_ref(source.removeprefix("git+"))
     with tempfile.TemporaryDirectory(prefix="cragline-git-", ignore_cleanup_errors=True) as folder:
@@ -165,7 +171,9 @@ def _fetch(
 def _pinned(url: str, allow_private: bool, resolver: Resolver) -> list[str]:
     """Settings by which git connects to the addresses that were checked, and asks no resolver again."""
     if _version() < _PINNING:
-        raise LoadError("git is older than 2.37 and cannot be told which address to use; install a newer one.")
+        raise LoadError(
+            "git is older than 2.37 and cannot be told which address to use; install a newer one."
+        )
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     addresses = checked_addresses(host, port, allow_private=allow_private, resolver=resolver)
@@ -233,7 +241,11 @@ def _git(folder: Path, *words: str) -> str:
     """What a git command prints. Raises LoadError."""
     try:
         done = subprocess.run(
-            [*_command(folder), *words], capture_output=True, env=_environment(folder), timeout=60, check=False
+            [*_command(folder), *words],
+            capture_output=True,
+            env=_environment(folder),
+            timeout=60,
+            check=False,
         )
     except FileNotFoundError:
         raise LoadError("git is not installed where the worker runs; repositories need it.") from None
@@ -263,7 +275,8 @@ def _process(folder: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 def _version() -> tuple[int, int]:
     try:
-        said = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=20, check=False)
+        command = ["git", "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except FileNotFoundError:
         raise LoadError("git is not installed where the worker runs; repositories need it.") from None
     found = re.search(r"(\d+)\.(\d+)", said.stdout)

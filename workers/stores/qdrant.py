@@ -1,7 +1,7 @@
 """The vector store through qdrant-client: the same code for a Qdrant server and for the local store."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol

@@ -279,7 +279,10 @@ def _texts(chunks: Sequence[Chunk]) -> list[str]:
 
     The titles of other documents (of web pages, often) were tried too: they made retrieval worse.
     """
-    return [f"{one.title}\n{one.text}" if one.path.lower().endswith((".md", ".docx")) else one.text for one in chunks]
+    return [
+        f"{one.title}\n{one.text}" if one.path.lower().endswith((".md", ".docx")) else one.text
+        for one in chunks
+    ]
 
 
 def _says_where(chunk: Chunk) -> bool:

@@ -75,7 +75,7 @@ def folder(path: Path) -> Path:
     path.mkdir()
     (path / "a.md").write_text("# Pumps\nPumps pump [water].")
     (path / "b.txt").write_bytes("Größe".encode("cp1252"))
-    (path / "c.docx").write_text("x")
+    (path / "c.pptx").write_text("x")
     return path
 
 
@@ -86,7 +86,7 @@ def test_a_summary_in_words(queue: Queue, tmp_path: Path) -> None:
         "2 of 2 files ingested into 'from-settings': 2 documents; chunks: 2 added, 0 unchanged, 0 removed."
         in result.output
     )
-    assert "Left out of the folders: 1 files (1 .docx)" in result.output
+    assert "Left out of the folders: 1 files (1 .pptx)" in result.output
     assert "b.txt: not UTF-8" in result.output
     assert "\x1b" not in result.output
 
@@ -98,7 +98,7 @@ def test_a_summary_as_json_and_a_failed_file(queue: Queue, tmp_path: Path) -> No
     assert result.exit_code == 1
     said = json.loads(result.stdout)
     assert (said["collection"], said["files"], said["done"], said["failed"]) == ("named", 3, 2, 1)
-    assert (said["documents"], said["chunks_added"], said["skipped"]) == (2, 2, {".docx": 1})
+    assert (said["documents"], said["chunks_added"], said["skipped"]) == (2, 2, {".pptx": 1})
     assert [one["path"] for one in said["errors"]] == [str(bad)]
     assert "line 1: not JSON" in said["errors"][0]["error"]
 
@@ -183,7 +183,7 @@ def test_nothing_is_written_for_a_wrong_call(queue: Queue, engine: Engine, tmp_p
     (tmp_path / "empty").mkdir()
     for arguments, error in [
         ((docs, tmp_path / "gone"), NotFound),
-        ((docs, docs / "c.docx"), UsageError),
+        ((docs, docs / "c.pptx"), UsageError),
         ((docs, "--collection", "../x"), UsageError),
         ((tmp_path / "empty",), UsageError),
     ]:

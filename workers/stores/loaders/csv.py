@@ -27,7 +27,9 @@ def load_csv(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
     count = sum(1 for _ in _rows(path, codec)) - 1
     if count < 1:
         raise LoadError(f"{path}: there is no row below the header. A CSV file begins with a row of names.")
-    title_at = next((place for title in _TITLES for place, name in enumerate(names) if name.lower() == title), None)
+    title_at = next(
+        (place for title in _TITLES for place, name in enumerate(names) if name.lower() == title), None
+    )
     rows = _rows(path, codec)
     next(rows)
     empty = 0
@@ -58,8 +60,7 @@ def _rows(path: Path, codec: str) -> Iterator[list[str]]:
         file.seek(0)
         reader = csv.reader(file, delimiter=_delimiter(first), strict=False)
         try:
-            for cells in reader:
-                yield cells
+            yield from reader
         except csv.Error as error:
             raise LoadError(f"{path}, line {reader.line_num}: not CSV ({error}).") from None
 

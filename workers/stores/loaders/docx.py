@@ -45,7 +45,9 @@ def _check_archive(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(4)
     if head == _OLE:
-        raise LoadError(f"{path}: protected by a password, or an old .doc. Save it as .docx without one first.")
+        raise LoadError(
+            f"{path}: protected by a password, or an old .doc. Save it as .docx without one first."
+        )
     try:
         with zipfile.ZipFile(path) as archive:
             # zipfile never inflates more of a part than its directory says

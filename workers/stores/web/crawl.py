@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
+from shared.urls import FetchError, checked_url, host_of, shown
 from workers.stores.loaders.base import LoadedDocument, LoadError
-from workers.stores.web.address import FetchError, checked_url, host_of, shown
 from workers.stores.web.fetch import Fetched, Fetcher
 from workers.stores.web.page import PAGE_TYPES, Page, read_page
 from workers.stores.web.robots import Robots
@@ -142,7 +142,9 @@ class Walk:
             try:
                 if host_of(checked_url(url)) != self._host:
                     raise FetchError(f"{shown(url)}: a sitemap on another host.")
-                text = _sitemap_text(self.fetcher.get(url, around=self._robots.polite), self.fetcher.max_bytes)
+                text = _sitemap_text(
+                    self.fetcher.get(url, around=self._robots.polite), self.fetcher.max_bytes
+                )
             except FetchError as error:
                 self._left_out.append(f"sitemap: {error}")
                 continue

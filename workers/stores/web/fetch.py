@@ -16,7 +16,8 @@ from urllib.parse import urljoin
 
 import httpcore
 
-from workers.stores.web.address import FetchError, Resolver, checked_addresses, checked_url, resolve, shown
+from shared.urls import FetchError, checked_url, shown
+from workers.stores.web.address import Resolver, checked_addresses, resolve
 
 USER_AGENT = f"cragline/{version('cragline')}"
 MAX_BYTES = 10 * 1024 * 1024  # of a body, after decompression
@@ -73,7 +74,12 @@ class Fetcher:
     def _once(self, url: str, types: Iterable[str] | None, deadline: float) -> Fetched | str:
         """The page, or where its server sends us."""
         backend = _Guarded(self, deadline)
-        headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "gzip", "Connection": "close"}
+        headers = {
+            "User-Agent": USER_AGENT,
+            "Accept": "*/*",
+            "Accept-Encoding": "gzip",
+            "Connection": "close",
+        }
         timeouts = {"connect": _READ_SECONDS, "read": _READ_SECONDS, "write": _READ_SECONDS}
         try:
             with (

@@ -8,11 +8,11 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from shared.clean import one_line
+from shared.urls import shown
 from workers.stores.loaders.base import LoadedDocument, LoadError
 from workers.stores.loaders.html import document_of_html
 from workers.stores.loaders.pdf import load_pdf
 from workers.stores.loaders.text import load_markdown, load_text
-from workers.stores.web.address import shown
 from workers.stores.web.fetch import USER_AGENT, Fetched
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -44,9 +44,7 @@ def read_page(fetched: Fetched, notes: list[str], name: str) -> Page:
         scan.feed(fetched.body.decode(fetched.charset or "utf-8", "replace") if _known(fetched) else "")
     rules = f"{scan.rules},{_header_rules(fetched.headers.get('x-robots-tag', ''))}"
     wishes = {one.strip().lower() for one in rules.split(",")}
-    return Page(
-        documents, scan.links, not wishes & {"nofollow", "none"}, not wishes & {"noindex", "none"}
-    )
+    return Page(documents, scan.links, not wishes & {"nofollow", "none"}, not wishes & {"noindex", "none"})
 
 
 def _kind(fetched: Fetched) -> str:

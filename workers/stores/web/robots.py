@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from workers.stores.web.address import FetchError, host_of, shown
+from shared.urls import FetchError, host_of, shown
 from workers.stores.web.fetch import USER_AGENT, Fetcher
 
 DELAY = 0.5  # seconds between two requests to a host

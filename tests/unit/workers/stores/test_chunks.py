@@ -14,7 +14,7 @@ SENTENCE = "The pump in hall %d was replaced after the flood of that year. "
 
 
 def document(text: str, path: str = "/d/a.txt", title: str = "a", page: int | None = None) -> LoadedDocument:
-    return LoadedDocument(source=path, title=title, text=text, page=page, path=path)
+    return LoadedDocument(path, title, text, page, path, markdown=path.endswith(".md"))
 
 
 def chunks(*documents: LoadedDocument, tokens: int = 60, overlap: int = 10) -> list[Chunk]:

@@ -8,7 +8,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from shared.errors import CraglineError
-from shared.ingest import SUFFIXES
+from shared.sources import SUFFIXES
 from workers.stores.loaders import LOADERS, LoadedDocument, LoadError, base, load
 
 
@@ -114,7 +114,7 @@ def test_a_file_too_big_for_the_memory_is_refused(tmp_path: Path, monkeypatch: p
 
 def test_unknown_suffix_and_missing_file_are_errors_a_person_can_read(tmp_path: Path) -> None:
     with pytest.raises(CraglineError, match=r"known are \.txt"):
-        loaded(written(tmp_path, "a.docx", "x"))
+        loaded(written(tmp_path, "a.pptx", "x"))
     with pytest.raises(CraglineError, match="not there"):
         loaded(tmp_path / "gone.txt")
     (tmp_path / "folder.txt").mkdir()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -83,8 +84,8 @@ def test_storing_again_replaces_and_deleting_removes(store: VectorStore) -> None
 def test_renumber_changes_the_place_only(store: VectorStore) -> None:
     store.ensure_collection("docs", 8)
     store.upsert("docs", [chunk(1)], [vector(1)])
-    store.renumber("docs", {chunk(1).id: 7})
-    store.renumber("docs", {})
+    store.renumber("docs", [replace(chunk(1), ordinal=7)])
+    store.renumber("docs", [])
     point = store._client.retrieve("docs", [chunk(1).id], with_payload=True)[0]
     assert point.payload is not None
     assert point.payload["ordinal"] == 7
