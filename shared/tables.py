@@ -31,7 +31,9 @@ from shared.statuses import (
     TransitionStatus,
     WorkKind,
 )
-from shared.table_base import Base, id_column, now_column, one_of
+from shared.table_base import Base as Base
+from shared.table_base import id_column, now_column
+from shared.table_base import one_of as one_of
 
 
 class Batch(Base):

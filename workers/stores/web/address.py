@@ -17,7 +17,7 @@ Resolver = Callable[[str, int], list[str]]  # host, port -> addresses as text; r
 
 # public addresses that are not public services: Azure's host agent answers each of its machines here
 _METADATA = frozenset({ipaddress.ip_address("168.63.129.16")})
-_NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.ip_network("::/96")
 
 
@@ -41,14 +41,14 @@ def _embedded(address: Address) -> list[Address]:
     found: list[Address | None] = [address.ipv4_mapped, address.sixtofour]
     if address.teredo is not None:
         found += address.teredo
-    if any(address in network for network in _NAT64) or address in _COMPATIBLE:
+    if address in _NAT64 or address in _COMPATIBLE:
         found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return [one for one in found if one is not None]
 
 
 def _reason(address: Address) -> str | None:
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return None  # judged by the IPv4 address in it
+    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address in _NAT64):
+        return None  # judged by the IPv4 address in it, which is where it leads
     kinds = (
         (address.is_unspecified, "unspecified"),
         (address.is_loopback, "loopback"),
