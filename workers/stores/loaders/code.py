@@ -34,7 +34,6 @@ LANGUAGES = {
         "kotlin": ".kt .kts",
         "latex": ".tex",
         "lua": ".lua",
-        "perl": ".pl .pm",
         "php": ".php",
         "powershell": ".ps1 .psm1",
         "proto": ".proto",

@@ -82,7 +82,7 @@ def _table_lines(table: Any) -> Iterator[str]:
     for row in table._tbl.tr_lst:
         cells = []
         for cell in row.tc_lst:
-            cells.append(one_line(" ".join("".join(run.itertext()) for run in cell.iterchildren("{*}p"))))
+            cells.append(one_line(" ".join(paragraph.text for paragraph in cell.iterchildren("{*}p"))))
         if any(cells):
             yield " | ".join(cells)
 
