@@ -1,8 +1,7 @@
 """`cragline ingest` with a worker played by a thread."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,52 +16,11 @@ from shared.errors import CraglineError, NotFound, UsageError
 from shared.queue import make_app
 from shared.settings import Settings
 from shared.stack.testing import Servers
+from tests.integration.ingest.conftest import Queue
 from workers.models.minilm import MiniLM
 from workers.stores.qdrant import VectorStore
 
 Run = Callable[..., None]
-
-
-@pytest.fixture
-def settings(servers: Servers, tmp_path: Path) -> Settings:
-    return Settings(
-        home=tmp_path / "home",
-        database_url=servers.database_url,
-        redis_url=servers.redis_url,
-        collection="from-settings",
-        _env_file=None,
-    )
-
-
-class Queue:
-    """What is published ends here; `deliver` hands it to a worker, unless messages are `lost`."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.published: list[list[int]] = []
-        self.lost = 0
-        self.threads: list[threading.Thread] = []
-
-    def wake(self, app: object, ids: list[int]) -> None:
-        self.published.append(list(ids))
-        if self.lost:
-            self.lost -= 1
-            return
-        thread = threading.Thread(target=lambda: [self.run(one) for one in ids])
-        thread.start()
-        self.threads.append(thread)
-
-
-@pytest.fixture
-def queue(run: Run, engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
-    made = Queue(run)
-    monkeypatch.setattr(command, "get_settings", lambda: settings)
-    monkeypatch.setattr(command, "get_engine", lambda: engine)
-    monkeypatch.setattr(work, "wake", made.wake)
-    monkeypatch.setattr(command, "POLL_SECONDS", 0.02)
-    yield made
-    for thread in made.threads:
-        thread.join()
 
 
 def call(*arguments: str | Path) -> Result:
