@@ -23,6 +23,10 @@ class FetchError(CraglineError):
         return self.status in (404, 410)
 
 
+class AddressRefused(FetchError):
+    """The host's address is one that must not be fetched from."""
+
+
 def checked_url(url: str) -> str:
     """`url` in the form it is fetched and stored in: lower-case host, no default port, no fragment.
 

@@ -50,7 +50,7 @@ def test_the_pages_of_a_pdf_are_cited(knowledge: Home) -> None:
     ("words", "code", "expected"),
     [
         (["no-such-place"], 1, "no-such-place: no such file or folder."),
-        (["kb/sheet.pptx"], 2, "kb/sheet.pptx: this kind of file cannot be ingested; these can: .htm"),
+        (["kb/sheet.pptx"], 2, "kb/sheet.pptx: this kind of file cannot be ingested; these can: .csv"),
         (["kb", "-c", "../up"], 2, "A collection's name may hold letters"),
         ([], 2, "Missing argument"),
     ],

@@ -1,8 +1,10 @@
 """A web server whose pages a test writes; it remembers who asked for what, and when."""
 
+import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -21,7 +23,7 @@ class Answer:
 class Site:
     """`pages[path]` is an Answer, or a string of HTML. Unknown paths are 404."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.pages: dict[str, Answer | str] = {}
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -35,13 +37,19 @@ class Site:
             def do_GET(self) -> None:
                 site._serve(self)
 
+            def handle(self) -> None:
+                with suppress(OSError):  # a client that went away, in the middle of TLS too
+                    super().handle()
+
             def log_message(self, format: str, *args: Any) -> None:
                 """Quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        if tls:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> Self:

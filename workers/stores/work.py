@@ -58,7 +58,8 @@ def _repository(sync: Sync, path: str, options: Options, notes: list[str]) -> No
         documents = load_repository(
             repository, options.get("include") or (), options.get("exclude") or (), notes
         )
-        sync.run(documents, path, gone=gone if options.get("prune") else _none)
+        # without its ref: a file of v1 that is not in v2 is gone
+        sync.run(documents, repository.name, gone=gone if options.get("prune") else _none)
 
 
 def _prune(sync: Sync, path: str, options: Options, notes: list[str]) -> None:

@@ -17,7 +17,7 @@ from tests.fakes.site import Answer, Site
 from tests.integration.ingest.conftest import Queue, WordHash
 from tests.integration.ingest.test_cli import call
 from tests.integration.ingest.test_ingest_file import in_line, listed
-from tests.unit.workers.stores.test_git import CODE, commit
+from tests.unit.workers.stores.test_git import CODE, commit, sh
 from workers.stores.qdrant import VectorStore
 from workers.stores.web import robots
 
@@ -154,6 +154,12 @@ def test_a_remote_repository(queue: Queue, engine: Engine, tmp_path: Path) -> No
     result = told(f"git+file://{repo}@main", "--allow-private")
     assert (result["documents"], result["errors"]) == (1, [])
     assert list(listed(engine)) == [f"file://{repo}:a.py"]
+    sh(repo, "tag", "v1")
+    (repo / "a.py").unlink()
+    commit(repo, {"b.py": CODE})
+    assert told(f"git+file://{repo}@v1", "--allow-private", "--prune")["chunks_added"] == 0
+    assert told(f"git+file://{repo}@main", "--allow-private", "--prune")["documents_removed"] == 1
+    assert list(listed(engine)) == [f"file://{repo}:b.py"]
 
 
 def test_prune_of_a_folder(queue: Queue, engine: Engine, store: VectorStore, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from threading import Thread
 
-from shared.urls import FetchError
+from shared.urls import AddressRefused, FetchError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]  # host, port -> addresses as text; raises OSError
@@ -86,7 +86,7 @@ def checked_addresses(
     for address in addresses:
         reason = refusal(address)
         if reason is not None and not allow_private:
-            raise FetchError(
+            raise AddressRefused(
                 f"{host}: refused, as its address {address} is {reason}. "
                 "--allow-private permits addresses of your own network."
             )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from protego import Protego
 
-from shared.urls import FetchError, host_of, shown
+from shared.urls import AddressRefused, FetchError, host_of, shown
 from workers.stores.web.fetch import USER_AGENT, Fetcher
 
 DELAY = 0.5  # seconds between two requests to a host
@@ -61,6 +61,8 @@ class Robots:
         fetcher = Fetcher(self.fetcher.allow_private, MAX_ROBOTS, 30.0, self.fetcher.resolver)
         try:
             found = fetcher.get(f"{site}/robots.txt", around=lambda url: turn(url, DELAY))
+        except AddressRefused as error:
+            return error
         except FetchError as error:
             if _answered_4xx(error):
                 return Protego.parse("")

@@ -62,6 +62,12 @@ def test_nobody_there_forbids_all() -> None:
         Robots(Fetcher(allow_private=True)).check("http://127.0.0.1:1/x")
 
 
+def test_an_address_that_is_refused_is_called_so(site: Site) -> None:
+    with pytest.raises(FetchError, match=r"^127\.0\.0\.1: refused, as its address") as caught:
+        Robots(Fetcher()).check(f"{site.url}/x")
+    assert "robots" not in str(caught.value)
+
+
 def test_junk_is_no_rule(site: Site, rules: Robots) -> None:
     site.pages["/robots.txt"] = Answer(bytes(range(256)) * 100, "image/png")
     rules.check(f"{site.url}/x")
