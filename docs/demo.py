@@ -75,7 +75,7 @@ class Demo:
         self.up = True  # before it is: an interrupted start has to be stopped as well
         self.cragline("up", "-d")
         self.say("The project's own handbook is the knowledge, and these are the questions:")
-        self.cragline("ingest", self.path("docs") + "/", "-c", "handbook")
+        self.cragline("ingest", self.path("docs") + "/", "--include", "*.md", "-c", "handbook")
         words = ("-c", "handbook", "--set", "web_search=off", "--watch")
         self.cragline("submit", self.path("docs/demo-questions.csv"), *words)
         batch = int(self.asked("batch", "list", "--limit", "1", "--json")[0]["batch_id"])

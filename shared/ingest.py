@@ -1,14 +1,14 @@
-"""Ingest as rows: `cragline ingest` writes a row for each file, workers take them, anyone can watch.
+"""Ingest as rows: `cragline ingest` writes a row for each file, site and repository, workers take them,
+anyone can watch.
 
 A message only wakes a worker. Which worker has a file is decided by `claim`, so that a lost message is
 healed by publishing again, and a doubled one finds nothing to do.
 """
 
-import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 from sqlalchemy import Engine, Update, and_, case, func, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from shared.clean import needs_cleaning
 from shared.db import transaction
 from shared.errors import NotFound, UsageError
+from shared.knowledge import resolve
 from shared.queue import RETRIEVAL
+from shared.sources import Options, Work, plan_work
 from shared.statuses import FileStatus
 from shared.tables import IngestFile
 
-SUFFIXES = frozenset({".txt", ".md", ".html", ".htm", ".pdf", ".jsonl"})
 TASK = "ingest.file"
 STALE_SECONDS = 60.0  # a running file whose worker was not heard of for so long may be taken by another
 _COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -32,11 +32,13 @@ _ROWS = 1000  # rows in one INSERT
 
 @dataclass(frozen=True)
 class Ingest:
-    """What `create` made: one row for each file, and what it left out of the folders, by reason."""
+    """What `create` made: a row for each piece of work, and what it left out of the folders, by reason."""
 
     ingest_id: str
     file_ids: list[int]
     skipped: Counter[str] = field(default_factory=Counter)
+    collection: str = ""  # the one that is filled: an alias is resolved
+    kinds: Counter[str] = field(default_factory=Counter)  # rows of each kind
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Progress:
     chunks_removed: int
     failures: list[tuple[str, str]]
     notes: list[tuple[str, str]]
+    documents_removed: int = 0
 
     @property
     def ended(self) -> bool:
@@ -74,66 +77,43 @@ def check_collection_name(name: str) -> str:
     return name
 
 
-def expand(paths: Sequence[Path]) -> tuple[list[Path], Counter[str]]:
-    """The files to ingest, absolute, each once, in a stable order; and what was left out, by reason.
+def create(
+    engine: Engine, sources: Sequence[Path | str], collection: str, options: Options | None = None
+) -> Ingest:
+    """Write the rows of one ingest. An alias stands for the collection it points to now.
 
-    Hidden files and folders are left out. Links to folders are not followed, which also keeps loops out.
-    Raises NotFound for a path that does not exist, UsageError for a named file of an unknown kind.
+    Raises what `plan_work` and `check_collection_name` raise, and UsageError when there is nothing to
+    ingest; then nothing was written.
     """
-    files: dict[Path, None] = {}
-    skipped: Counter[str] = Counter()
-    for path in paths:
-        absolute = Path(os.path.abspath(path.expanduser()))
-        if absolute.is_dir():
-            for found in _walk(absolute, skipped):
-                files[found] = None
-            continue
-        if not absolute.exists():
-            raise NotFound(f"{path}: no such file or folder.")
-        if not absolute.is_file():
-            raise UsageError(f"{path}: neither a file nor a folder.")
-        if absolute.suffix.lower() not in SUFFIXES:
-            known = " ".join(sorted(SUFFIXES))
-            raise UsageError(f"{path}: this kind of file cannot be ingested; these can: {known}")
-        if needs_cleaning(str(absolute)):
-            raise UsageError(f"{str(path)!r}: the name is not valid UTF-8; rename the file.")
-        files[absolute] = None
-    return list(files), skipped
-
-
-def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
-    for where, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(where) / name
-            if name.startswith("."):
-                skipped["hidden"] += 1
-            elif path.suffix.lower() not in SUFFIXES:
-                skipped[path.suffix.lower() or "no suffix"] += 1
-            elif needs_cleaning(str(path)):
-                skipped["name not UTF-8"] += 1
-            elif not path.is_file():  # a dead link, a pipe, a socket
-                skipped["not a file"] += 1
-            else:
-                yield path
-
-
-def create(engine: Engine, paths: Sequence[Path], collection: str) -> Ingest:
-    """Write the rows of one ingest. Raises what `expand` and `check_collection_name` raise, and UsageError
-    when there is nothing to ingest; then nothing was written."""
     check_collection_name(collection)
-    files, skipped = expand(paths)
-    if not files:
+    work, skipped = plan_work(sources, options or Options())
+    if not work:
         left_out = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common(8))
         raise UsageError(f"Nothing to ingest there{f' (left out: {left_out})' if left_out else ''}.")
+    name = resolve(engine, collection)
+    ingest_id, ids = put_in_line(engine, name, work)
+    return Ingest(ingest_id, ids, skipped, name, Counter(one.kind for one in work))
+
+
+def put_in_line(engine: Engine, collection: str, work: Sequence[Work]) -> tuple[str, list[int]]:
+    """Write a row for each piece of work; returns the ingest's id and the rows' ids."""
     ingest_id = str(uuid.uuid4())
-    rows = [{"ingest_id": ingest_id, "collection": collection, "path": str(file)} for file in files]
+    rows = [
+        {
+            "ingest_id": ingest_id,
+            "collection": collection,
+            "kind": one.kind,
+            "path": one.path,
+            "options": one.options,
+        }
+        for one in work
+    ]
     ids: list[int] = []
     with transaction(engine) as session:
         for start in range(0, len(rows), _ROWS):
             statement = insert(IngestFile).returning(IngestFile.id, sort_by_parameter_order=True)
             ids.extend(session.scalars(statement, rows[start : start + _ROWS]))
-    return Ingest(ingest_id, ids, skipped)
+    return ingest_id, ids
 
 
 def wake(app: Any, file_ids: Sequence[int]) -> None:
@@ -160,6 +140,7 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
                         IngestFile.chunks_added,
                         IngestFile.chunks_unchanged,
                         IngestFile.chunks_removed,
+                        IngestFile.documents_removed,
                     )
                 ),
             ).where(of_this)
@@ -172,7 +153,7 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
             .order_by(IngestFile.id)
         ).all()
     files, pending, running, done, failed, *sums = (int(value) for value in counts)
-    documents, added, unchanged, removed = sums
+    documents, added, unchanged, removed, documents_removed = sums
     return Progress(
         files,
         pending,
@@ -185,6 +166,7 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
         removed,
         failures=[(path, error) for path, error, _ in said if error is not None],
         notes=[(path, note) for path, _, notes in said for note in notes],
+        documents_removed=documents_removed,
     )
 
 

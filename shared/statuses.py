@@ -51,9 +51,19 @@ class CallStatus(StrEnum):
 
 
 class FileStatus(StrEnum):
-    """A file (or page, or repository) handed to `ingest`."""
+    """A file, site or repository handed to `ingest`, or another piece of work on a collection."""
 
     PENDING = "pending"  # -> running
     RUNNING = "running"  # -> done, failed, pending (worker lost)
     DONE = "done"  # Final.
     FAILED = "failed"  # `error` says why. Final.
+
+
+class WorkKind(StrEnum):
+    """What a row of `ingest_files` asks of a worker."""
+
+    FILE = "file"  # bring in a file
+    SITE = "site"  # bring in a page, and those of its host that it leads to
+    REPOSITORY = "repository"  # bring in the files of a commit
+    PRUNE = "prune"  # remove the documents below a folder whose files are gone
+    DELETE = "delete"  # remove the collection

@@ -6,29 +6,20 @@ drops whole batches at a time.
 """
 
 from datetime import date, datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     CheckConstraint,
-    Date,
-    DateTime,
-    Double,
     ForeignKey,
-    Identity,
     Index,
     Integer,
-    MetaData,
     Numeric,
     PrimaryKeyConstraint,
-    Text,
-    func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.dialects.postgresql import JSON, JSONB
+from sqlalchemy.orm import Mapped, mapped_column
 
 from shared.statuses import (
     BatchStatus,
@@ -38,44 +29,11 @@ from shared.statuses import (
     GradeLabel,
     RunStatus,
     TransitionStatus,
+    WorkKind,
 )
-
-NAMING = {
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-    "pk": "pk_%(table_name)s",
-}
-
-
-class Base(DeclarativeBase):
-    metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own spelling
-        str: Text,
-        int: BigInteger,
-        float: Double,
-        bool: Boolean,
-        datetime: DateTime(timezone=True),
-        date: Date,
-        dict[str, Any]: JSONB(none_as_null=True),  # a jsonb `null` would not be found by IS NULL
-        list[Any]: JSONB(none_as_null=True),
-        list[str]: ARRAY(Text),
-    }
-
-
-def one_of(column: str, enum: type[StrEnum], name: str | None = None) -> CheckConstraint:
-    """A CHECK that `column` holds a value of `enum`."""
-    values = ", ".join(f"'{member.value}'" for member in enum)
-    return CheckConstraint(f"{column} IN ({values})", name=name or column)
-
-
-def _id() -> Mapped[int]:
-    return mapped_column(BigInteger, Identity(always=True), primary_key=True)
-
-
-def _now() -> Mapped[datetime]:
-    return mapped_column(DateTime(timezone=True), server_default=func.now())
+from shared.table_base import Base as Base
+from shared.table_base import id_column, now_column
+from shared.table_base import one_of as one_of
 
 
 class Batch(Base):
@@ -85,7 +43,7 @@ class Batch(Base):
         CheckConstraint("(status = 'open') = (ended_at IS NULL)", name="ended_at_when_ended"),
         Index(None, "status", postgresql_where=text("status = 'open'")),
     )
-    id: Mapped[int] = _id()
+    id: Mapped[int] = id_column()
     name: Mapped[str]
     status: Mapped[str] = mapped_column(server_default=BatchStatus.OPEN)
     pipeline: Mapped[str]
@@ -95,7 +53,7 @@ class Batch(Base):
     row_count: Mapped[int]  # rows of the file, empty ones included
     run_count: Mapped[int]  # distinct questions
     month: Mapped[date]  # first day of the month of submission; the partition of its transitions
-    submitted_at: Mapped[datetime] = _now()
+    submitted_at: Mapped[datetime] = now_column()
     ended_at: Mapped[datetime | None]
 
 
@@ -177,7 +135,7 @@ class Claim(Base):
     lost: Mapped[int] = mapped_column(Integer, server_default="0")  # tries whose worker was lost
     publishes: Mapped[int] = mapped_column(Integer, server_default="0")
     not_before: Mapped[datetime | None]  # a retry's pause: no claim before then
-    wake_at: Mapped[datetime] = _now()  # when the reconciler looks at it (ready: publish; done: join)
+    wake_at: Mapped[datetime] = now_column()  # when the reconciler looks at it (ready: publish; done: join)
     worker: Mapped[str | None]
     task_id: Mapped[str | None]
     started_at: Mapped[datetime | None]
@@ -254,7 +212,7 @@ class Grade(Base):
     model: Mapped[str]
     prompt_version: Mapped[str]
     detail: Mapped[str] = mapped_column(server_default="")
-    graded_at: Mapped[datetime] = _now()
+    graded_at: Mapped[datetime] = now_column()
 
 
 class ModelCall(Base):
@@ -277,7 +235,7 @@ class ModelCall(Base):
         Index(None, "batch_id"),
         Index(None, "run_id"),
     )
-    id: Mapped[int] = _id()
+    id: Mapped[int] = id_column()
     batch_id: Mapped[int]
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     step: Mapped[int] = mapped_column(Integer)
@@ -297,7 +255,7 @@ class ModelCall(Base):
     output_tokens: Mapped[int | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no known price
     duration_ms: Mapped[float]
-    called_at: Mapped[datetime] = _now()
+    called_at: Mapped[datetime] = now_column()
 
 
 class WebSearch(Base):
@@ -318,7 +276,7 @@ class WebSearch(Base):
         Index(None, "batch_id"),
         Index(None, "run_id"),
     )
-    id: Mapped[int] = _id()
+    id: Mapped[int] = id_column()
     batch_id: Mapped[int]
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     step: Mapped[int] = mapped_column(Integer)
@@ -333,7 +291,7 @@ class WebSearch(Base):
     error: Mapped[str | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     duration_ms: Mapped[float]
-    searched_at: Mapped[datetime] = _now()
+    searched_at: Mapped[datetime] = now_column()
 
 
 class Prompt(Base):
@@ -344,7 +302,7 @@ class Prompt(Base):
     role: Mapped[str]
     version: Mapped[str]  # first 12 hex digits of the text's SHA-256
     text: Mapped[str]
-    first_seen_at: Mapped[datetime] = _now()
+    first_seen_at: Mapped[datetime] = now_column()
 
 
 class Collection(Base):
@@ -355,31 +313,45 @@ class Collection(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     embedding_model: Mapped[str]  # "<provider>/<model>"
     dimension: Mapped[int] = mapped_column(Integer)
-    created_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now_column()
+    description: Mapped[str | None]  # what is in it, in a person's words; prompts may use it
+
+
+class CollectionAlias(Base):
+    """Another name for a collection. Resolved when a batch is submitted, so a running batch keeps its own."""
+
+    __tablename__ = "collection_aliases"
+    name: Mapped[str] = mapped_column(primary_key=True)  # never the name of a collection
+    target: Mapped[str] = mapped_column(ForeignKey("collections.name"))  # a target cannot be deleted
+    set_at: Mapped[datetime] = now_column()
 
 
 class IngestFile(Base):
-    """One file handed to `cragline ingest`: the unit of work of the task `ingest.file`."""
+    """A file, site or repository to ingest, or another piece of work: the unit of the task `ingest.file`."""
 
     __tablename__ = "ingest_files"
     __table_args__ = (
         one_of("status", FileStatus),
+        one_of("kind", WorkKind),
         Index(None, "ingest_id"),
         Index("ix_ingest_files_open", "id", postgresql_where=text("status IN ('pending', 'running')")),
     )
-    id: Mapped[int] = _id()
+    id: Mapped[int] = id_column()
     ingest_id: Mapped[str]  # one call of `cragline ingest`: a UUID
     collection: Mapped[str]
-    path: Mapped[str]  # absolute
+    kind: Mapped[str] = mapped_column(server_default=WorkKind.FILE)
+    path: Mapped[str]  # absolute; a URL; `git+https://...`; empty where the whole collection is meant
+    options: Mapped[dict[str, Any] | None]  # of a site or repository: depth, max_pages, include, prune, ...
     status: Mapped[str] = mapped_column(server_default=FileStatus.PENDING)
     documents: Mapped[int] = mapped_column(Integer, server_default="0")
     chunks_added: Mapped[int] = mapped_column(Integer, server_default="0")
     chunks_unchanged: Mapped[int] = mapped_column(Integer, server_default="0")
     chunks_removed: Mapped[int] = mapped_column(Integer, server_default="0")
+    documents_removed: Mapped[int] = mapped_column(Integer, server_default="0")
     error: Mapped[str | None]
     notes: Mapped[list[str]] = mapped_column(server_default="{}")
     worker: Mapped[str | None]
-    created_at: Mapped[datetime] = _now()
+    created_at: Mapped[datetime] = now_column()
     started_at: Mapped[datetime | None]
     touched_at: Mapped[datetime | None]  # heartbeat while running
     ended_at: Mapped[datetime | None]
@@ -392,13 +364,15 @@ class IngestedDocument(Base):
     __table_args__ = (
         Index("uq_documents_collection_source", "collection", "source", unique=True),
         Index(None, "collection", "path"),
+        Index(None, "collection", "root"),
     )
-    id: Mapped[int] = _id()
+    id: Mapped[int] = id_column()
     collection: Mapped[str]
-    source: Mapped[str]  # what an answer cites: the path, or `path#id` for a JSONL record
-    path: Mapped[str]  # the file it came from
+    source: Mapped[str]  # its identity: a path, `path#id` of a record, a URL, `repository:path`
+    path: Mapped[str]  # the file or page it came from
+    root: Mapped[str] = mapped_column(server_default="")  # what was ingested: the file, site or repository
     title: Mapped[str]
     content_hash: Mapped[str]  # SHA-256 over text, title, pages and the chunking
     chunk_ids: Mapped[list[str]]  # point ids in the vector store
     embedding_model: Mapped[str]
-    ingested_at: Mapped[datetime] = _now()
+    ingested_at: Mapped[datetime] = now_column()

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,9 +22,9 @@ from shared.ingest import free, held, is_working
 from shared.statuses import FileStatus
 from shared.tables import IngestFile
 from workers.models.roles import Embedder
-from workers.stores.loaders import load
 from workers.stores.qdrant import VectorStore
 from workers.stores.sync import Change, Sync
+from workers.stores.work import perform
 
 HEARTBEAT_SECONDS = 10.0
 MAX_LOST = 3  # workers a file may take down with it
@@ -46,6 +45,8 @@ class _Job:
     worker: str  # unique for each claim, so that an earlier holder of the row knows it lost it
     path: str
     collection: str
+    kind: str
+    options: dict[str, Any]
 
 
 def ingest_file(
@@ -96,7 +97,7 @@ def _work(
     )
     error: str | None = None
     try:
-        sync.run(load(Path(job.path), notes), job.path)
+        perform(sync, job.kind, job.path, job.options, notes)
     except (_Lost, OperationalError, InterfaceError):
         raise  # nothing can be written: the row goes stale, and is taken again
     except (CraglineError, CallError) as known:
@@ -127,7 +128,7 @@ def claim(engine: Engine, file_id: int) -> _Job | None:
         other_runs = exists().where(
             twin.collection == row.collection, twin.path == row.path, twin.id != file_id, is_working(twin)
         )
-        job = _Job(file_id, _worker_name(), row.path, row.collection)
+        job = _Job(file_id, _worker_name(), row.path, row.collection, row.kind, row.options or {})
         taken = session.scalar(
             update(IngestFile)
             .where(IngestFile.id == file_id, free(), ~other_runs)
@@ -140,6 +141,7 @@ def claim(engine: Engine, file_id: int) -> _Job | None:
                 chunks_added=0,
                 chunks_unchanged=0,
                 chunks_removed=0,
+                documents_removed=0,
                 notes=[*row.notes, RETAKEN] if lost else row.notes,
             )
             .returning(IngestFile.id)

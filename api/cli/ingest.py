@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +17,8 @@ from shared import ingest as work
 from shared.db import get_engine
 from shared.errors import CraglineError
 from shared.settings import get_settings
+from shared.sources import Options
+from shared.statuses import WorkKind
 
 POLL_SECONDS = 0.5
 REPUBLISH_SECONDS = 10.0  # a message can be lost; one too many is harmless
@@ -30,43 +31,72 @@ class NobodyThere(CraglineError):
 
 
 def ingest(
-    paths: Annotated[
-        list[Path], typer.Argument(help="Files (.txt .md .html .pdf .jsonl) and folders of them.")
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files (.txt .md .html .pdf .docx .jsonl .csv), folders, https://... pages, "
+            "git+https://host/path[@ref] repositories, folders of git checkouts."
+        ),
     ],
     collection: Annotated[
         str | None,
         typer.Option("--collection", "-c", help="Collection to fill. Default: CRAGLINE_COLLECTION."),
     ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Only files that fit this glob, in folders and repositories.")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="No files that fit this glob.")] = None,
+    depth: Annotated[
+        int, typer.Option(min=0, max=20, help="Pages: follow links so far, within the host.")
+    ] = 0,
+    sitemap: Annotated[
+        bool, typer.Option("--sitemap", help="Pages: take those of the host's sitemap.")
+    ] = False,
+    max_pages: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Pages: the most that are fetched for one URL.")
+    ] = 100,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune", help="Remove documents of these folders, sites and repositories that are gone."
+        ),
+    ] = False,
+    allow_private: Annotated[
+        bool, typer.Option("--allow-private", help="Fetch from addresses of your own network, too.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Bring files into a collection. Again: unchanged passages are skipped, changed ones replaced."""
+    """Bring files, pages and repositories into a collection. Again: unchanged passages are skipped."""
+    options = Options(
+        tuple(include or ()), tuple(exclude or ()), depth, sitemap, max_pages, allow_private, prune
+    )
+    made = work.create(get_engine(), sources, collection or get_settings().collection, options)
+    console = Console(stderr=json)
+    ended = watch_work(console, made.ingest_id, made.file_ids, quiet=json)
+    if json:
+        print(jsonlib.dumps(summary(made, ended), ensure_ascii=False))
+    else:
+        _tell(console, made, ended, prune)
+    if ended.failed:
+        raise typer.Exit(1)
+
+
+def watch_work(console: Console, ingest_id: str, file_ids: list[int], *, quiet: bool) -> work.Progress:
+    """Publish work that is in line and stay until it has ended; Ctrl-C leaves the workers at it."""
     from shared.queue import make_app
 
-    settings = get_settings()
-    engine = get_engine()
-    name = collection or settings.collection
-    made = work.create(engine, paths, name)
-    app = make_app(settings)
+    app = make_app(get_settings())
 
     def publish(ids: list[int]) -> None:
         _publish(app, ids)
 
-    console = Console(stderr=json)
-    publish(made.file_ids)
+    publish(file_ids)
     try:
-        with _bar(console, len(made.file_ids), off=json) as show:
-            ended = follow(engine, made.ingest_id, publish, show)
+        with _bar(console, len(file_ids), off=quiet) as show:
+            return follow(get_engine(), ingest_id, publish, show)
     except KeyboardInterrupt:
-        console.print(
-            f"Stopped watching; the workers go on with {len(made.file_ids)} files (ingest {made.ingest_id})."
-        )
+        console.print(f"Stopped watching; the workers go on with {len(file_ids)} files (ingest {ingest_id}).")
         raise typer.Exit(130) from None
-    if json:
-        print(jsonlib.dumps(summary(made, name, ended), ensure_ascii=False))
-    else:
-        _tell(console, made, name, ended)
-    if ended.failed:
-        raise typer.Exit(1)
 
 
 def follow(
@@ -104,18 +134,19 @@ def follow(
         sleep(POLL_SECONDS)
 
 
-def summary(made: work.Ingest, collection: str, ended: work.Progress) -> dict[str, Any]:
-    """What `--json` prints."""
+def summary(made: work.Ingest, ended: work.Progress) -> dict[str, Any]:
+    """What `--json` prints. `files` counts sites and repositories as well."""
     return {
         "ingest_id": made.ingest_id,
-        "collection": collection,
-        "files": ended.files,
-        "done": ended.done,
+        "collection": made.collection,
+        "files": _files(made, ended),
+        "done": _files(made, ended) - ended.failed,
         "failed": ended.failed,
         "documents": ended.documents,
         "chunks_added": ended.chunks_added,
         "chunks_unchanged": ended.chunks_unchanged,
         "chunks_removed": ended.chunks_removed,
+        "documents_removed": ended.documents_removed,
         "skipped": dict(made.skipped),
         "errors": [{"path": path, "error": error} for path, error in ended.failures],
         "notes": [{"path": path, "note": note} for path, note in ended.notes],
@@ -157,12 +188,21 @@ def _bar(console: Console, files: int, off: bool) -> Iterator[Callable[[work.Pro
         yield show
 
 
-def _tell(console: Console, made: work.Ingest, collection: str, ended: work.Progress) -> None:
+def _files(made: work.Ingest, ended: work.Progress) -> int:
+    """Pieces of work that bring something in."""
+    return ended.files - made.kinds[WorkKind.PRUNE]
+
+
+def _tell(console: Console, made: work.Ingest, ended: work.Progress, prune: bool) -> None:
+    files = _files(made, ended)
+    what = "files" if set(made.kinds) <= {WorkKind.FILE, WorkKind.PRUNE} else "sources"
     lines = [
-        f"{ended.done} of {ended.files} files ingested into {collection!r}: {ended.documents} documents; "
-        f"chunks: {ended.chunks_added} added, {ended.chunks_unchanged} unchanged, "
+        f"{max(files - ended.failed, 0)} of {files} {what} ingested into {made.collection!r}: "
+        f"{ended.documents} documents; chunks: {ended.chunks_added} added, {ended.chunks_unchanged} unchanged, "
         f"{ended.chunks_removed} removed."
     ]
+    if prune:
+        lines.append(f"Pruned: {ended.documents_removed} documents whose source is gone.")
     if made.skipped:
         left_out = ", ".join(f"{count} {reason}" for reason, count in made.skipped.most_common(8))
         lines.append(f"Left out of the folders: {made.skipped.total()} files ({left_out}).")

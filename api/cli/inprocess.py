@@ -12,10 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from sqlalchemy.exc import DBAPIError
 
 from api.cli.output import cell, print_json
 from api.cli.output import console as output_console
+from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
+from shared.knowledge import resolve
 from shared.plan import make_plan, params_type, parse_sets
 from shared.settings import get_settings
 
@@ -41,12 +44,10 @@ def ask(
     if not question.strip():
         raise UsageError("The question is empty.")
     sets = set_ or []
-    make_plan(
-        get_settings(), pipeline, dict(parse_sets(sets)), collection
-    )  # wrong words are said before work
+    # wrong words are said before work
+    plan = make_plan(get_settings(), pipeline, dict(parse_sets(sets)), collection)
     words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in sets)]
-    if collection:
-        words.append(f"--collection={collection}")
+    words.append(f"--collection={_resolved(plan.collection)}")
     console = output_console()
     for event in _events([*words, "--", question]):
         if "error" in event:
@@ -60,6 +61,14 @@ def ask(
                 _print_answer(console, event["final"])
         elif not json:
             console.print(Text(f"{event['node']}: ", style="bold") + cell(_gist(event["update"]), 100))
+
+
+def _resolved(collection: str) -> str:
+    """The target of an alias; the name itself where no database can be asked, as none is needed here."""
+    try:
+        return resolve(get_engine(), collection)
+    except (CraglineError, DBAPIError):
+        return collection
 
 
 _WORKER = [sys.executable, "-m", "workers.inprocess"]

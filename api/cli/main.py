@@ -14,7 +14,7 @@ from rich.console import Console
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from typer.exceptions import TyperException
 
-from api.cli import batch, db, inprocess, runs, sql
+from api.cli import batch, collection, db, inprocess, runs, sql
 from api.cli.doctor import doctor
 from api.cli.ingest import ingest
 from api.cli.submit import submit
@@ -51,6 +51,7 @@ def _root(
 app.command()(up)
 app.command()(down)
 app.command()(ingest)
+app.add_typer(collection.app, name="collection")
 app.command()(submit)
 app.add_typer(batch.app, name="batch")
 app.command("results")(batch.results)

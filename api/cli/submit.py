@@ -11,7 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from api.cli import watch
 from api.cli.output import print_json
-from shared import batches, history
+from shared import batches, history, knowledge
 from shared.db import get_engine
 from shared.errors import CraglineError
 from shared.plan import Plan, make_plan, parse_sets
@@ -45,6 +45,7 @@ def submit(
     plan = make_plan(settings, pipeline, dict(parse_sets(set_ or [])), collection)
     questions = open_questions(file, column)
     engine = get_engine()
+    plan = knowledge.resolved(engine, plan)
     batches.check_collection(engine, plan)
     if not json:
         _say_preflight(console, questions, plan)

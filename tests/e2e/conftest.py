@@ -19,7 +19,7 @@ KNOWLEDGE = {
     "<p>Every employee has 25 days of holiday each year. Unused days expire in July.</p></article></body></html>",
     "drinks.jsonl": '{"id": "a", "title": "Coffee", "text": "Coffee is free in the canteen."}\n'
     '{"id": "b", "title": "Tea", "text": "Tea costs one euro and is sold in the canteen."}\n',
-    "sheet.docx": "not read",
+    "sheet.pptx": "not read",
 }
 
 

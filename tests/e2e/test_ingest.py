@@ -15,12 +15,12 @@ def counts(told: dict[str, int]) -> tuple[int, int, int, int]:
 def test_a_folder_again_is_unchanged(knowledge: Home) -> None:
     told = knowledge.run("ingest", "kb", "--json").value
     assert counts(told) == (5, 0, 6, 0)
-    assert (told["files"], told["skipped"], told["errors"]) == (4, {".docx": 1}, [])
+    assert (told["files"], told["skipped"], told["errors"]) == (4, {".pptx": 1}, [])
     said = knowledge.run("ingest", "kb")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
         "4 of 4 files ingested into 'default': 5 documents; chunks: 0 added, 6 unchanged, 0 removed.",
-        "Left out of the folders: 1 files (1 .docx).",
+        "Left out of the folders: 1 files (1 .pptx).",
     ]
 
 
@@ -50,7 +50,7 @@ def test_the_pages_of_a_pdf_are_cited(knowledge: Home) -> None:
     ("words", "code", "expected"),
     [
         (["no-such-place"], 1, "no-such-place: no such file or folder."),
-        (["kb/sheet.docx"], 2, "kb/sheet.docx: this kind of file cannot be ingested; these can: .htm"),
+        (["kb/sheet.pptx"], 2, "kb/sheet.pptx: this kind of file cannot be ingested; these can: .csv"),
         (["kb", "-c", "../up"], 2, "A collection's name may hold letters"),
         ([], 2, "Missing argument"),
     ],

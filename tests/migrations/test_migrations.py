@@ -51,6 +51,7 @@ SEED = [
     " duration_ms) SELECT id, 1, 1, 0, 1, 'tavily', 'q', 'h', 'ok', 0 FROM batches",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",
+    "INSERT INTO collection_aliases (name, target) VALUES ('a', 'c')",
     "INSERT INTO ingest_files (ingest_id, collection, path) VALUES ('i', 'c', '/p')",
     "INSERT INTO documents (collection, source, path, title, content_hash, chunk_ids, embedding_model)"
     " VALUES ('c', 's', '/p', 't', 'h', '{}', 'local/m')",

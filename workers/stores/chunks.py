@@ -37,6 +37,11 @@ class Chunk:
     ordinal: int  # 0-based position among the chunks of its source
     content_hash: str
     path: str
+    lines: str | None = None  # `10-42`, 1-based, where the file has lines
+    language: str | None = None
+    description: str | None = None
+    commit: str | None = None
+    cited: str | None = None  # how an answer names the source, where that is not `source`
 
 
 def split(documents: Iterable[LoadedDocument], tokens: int, overlap: int) -> Iterator[Chunk]:
@@ -46,18 +51,53 @@ def split(documents: Iterable[LoadedDocument], tokens: int, overlap: int) -> Ite
     headings first, and the title of such a chunk is the path of headings that leads to it. Raises
     CraglineError when `overlap` is not smaller than `tokens`.
     """
-    cut = _splitter(tokens, overlap)
     for source, parts in groupby(documents, key=lambda document: document.source):
         copies: Counter[tuple[int | None, str]] = Counter()
         ordinal = 0
         for part in parts:
+            cut = _splitter(tokens, overlap, part.code)
+            places = _Places(part, overlap)
             for title, passage in _passages(part, cut):
                 content_hash = _digest(title, passage)
                 copies[part.page, content_hash] += 1
-                copy = copies[part.page, content_hash]
-                identity = _point_id(source, part.page, content_hash, copy)
-                yield Chunk(identity, passage, title, source, part.page, ordinal, content_hash, part.path)
+                yield Chunk(
+                    id=_point_id(source, part.page, content_hash, copies[part.page, content_hash]),
+                    text=passage,
+                    title=title,
+                    source=source,
+                    page=part.page,
+                    ordinal=ordinal,
+                    content_hash=content_hash,
+                    path=part.path,
+                    lines=places.of(passage),
+                    language=part.language,
+                    description=part.description,
+                    commit=part.commit,
+                    cited=part.cited,
+                )
                 ordinal += 1
+
+
+class _Places:
+    """Finds the lines of one document's passages, which are handed in in order."""
+
+    def __init__(self, document: LoadedDocument, overlap: int) -> None:
+        self._text = document.text
+        self._line = document.first_line  # of `_at`
+        self._overlap = overlap * _CHARS_PER_TOKEN + _CHARS_PER_TOKEN  # the most that two neighbours share
+        self._at = 0  # where the last passage begins
+        self._end = 0  # where it ends
+
+    def of(self, passage: str) -> str | None:
+        """`first-last`, or None where the document has no lines."""
+        if self._line is None:
+            return None
+        start = self._text.find(passage, max(self._at, self._end - self._overlap))
+        if start < 0:
+            return None
+        self._line += self._text.count("\n", self._at, start)
+        self._at, self._end = start, start + len(passage)
+        return f"{self._line}-{self._line + passage.count(chr(10))}"
 
 
 def count_tokens(text: str) -> int:
@@ -91,17 +131,22 @@ def _tokenizer() -> Tokenizer:
     raise CraglineError("MiniLM's tokenizer.json is not there; install the locked dependencies again.")
 
 
-def _splitter(tokens: int, overlap: int) -> Callable[[str], Iterator[str]]:
+@lru_cache(maxsize=64)
+def _splitter(tokens: int, overlap: int, code: str | None = None) -> Callable[[str], Iterator[str]]:
+    """Cuts text at its paragraphs and sentences, `code` at what its language begins a part with."""
     if overlap >= tokens:
         raise CraglineError(
             f"CRAGLINE_CHUNK_OVERLAP ({overlap}) must be smaller than CRAGLINE_CHUNK_TOKENS ({tokens})."
         )
-    from langchain_text_splitters import RecursiveCharacterTextSplitter  # slow to import
+    from langchain_text_splitters import Language, RecursiveCharacterTextSplitter  # slow to import
 
+    separators = _SEPARATORS
+    if code:
+        separators = RecursiveCharacterTextSplitter.get_separators_for_language(Language(code))
     splitter = RecursiveCharacterTextSplitter(
-        separators=_SEPARATORS,
+        separators=separators,
         is_separator_regex=True,
-        keep_separator="end",
+        keep_separator="start" if code else "end",
         chunk_size=tokens,
         chunk_overlap=overlap,
         length_function=count_tokens,
@@ -136,7 +181,7 @@ def _blocks(text: str) -> Iterator[str]:
 
 def _passages(document: LoadedDocument, cut: Callable[[str], Iterator[str]]) -> Iterator[tuple[str, str]]:
     """(title, text) of each chunk of one loaded document."""
-    if Path(document.path).suffix.lower() != ".md":
+    if not document.markdown:
         yield from ((document.title, passage) for passage in cut(document.text) if _says_something(passage))
         return
     for section in sections(document.text):
@@ -160,9 +205,9 @@ def _point_id(source: str, page: int | None, content_hash: str, copy: int) -> st
 
 
 def document_hash(parts: Iterable[LoadedDocument], tokens: int, overlap: int) -> str:
-    """SHA-256 over everything that the chunks of one source depend on: text, title, pages, chunking."""
+    """SHA-256 over everything that the chunks of one source depend on: text, title, pages, language, chunking."""
     digest = hashlib.sha256(f"1\0{tokens}\0{overlap}".encode())
     for part in parts:
-        field = _digest(part.title, str(part.page), part.text)
-        digest.update(field.encode())
+        more = [one for one in (part.language, part.description, part.code) if one is not None]
+        digest.update(_digest(part.title, str(part.page), part.text, *more).encode())
     return digest.hexdigest()

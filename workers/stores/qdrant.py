@@ -1,7 +1,7 @@
 """The vector store through qdrant-client: the same code for a Qdrant server and for the local store."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -101,15 +101,22 @@ class VectorStore:
             with self._calling(name):
                 self._client.upsert(name, points=points[start : start + _BATCH], wait=True)
 
-    def renumber(self, name: str, ordinals: Mapping[str, int]) -> None:
-        """Give stored chunks another place in their document; the vectors stay."""
+    def renumber(self, name: str, chunks: Sequence[Chunk]) -> None:
+        """Give stored chunks another place in their document; text and vectors stay."""
         operations: list[Any] = [
-            q.SetPayloadOperation(set_payload=q.SetPayload(payload={"ordinal": ordinal}, points=[point]))
-            for point, ordinal in ordinals.items()
+            q.SetPayloadOperation(set_payload=q.SetPayload(payload=_place(chunk), points=[chunk.id]))
+            for chunk in chunks
         ]
         for start in range(0, len(operations), _BATCH):
             with self._calling(name):
                 self._client.batch_update_points(name, operations[start : start + _BATCH], wait=True)
+
+    def drop(self, name: str) -> None:
+        """Remove a collection with all its points; an absent one is no error."""
+        with self._calling(name):
+            self._dimensions.pop(name, None)
+            if self._client.collection_exists(name):
+                self._client.delete_collection(name)
 
     def delete(self, name: str, ids: Sequence[str]) -> None:
         """Remove points; ids that are not there are no error, nor is an absent collection."""
@@ -253,12 +260,27 @@ def _translated(
 def _payload(chunk: Chunk, ingested_at: str) -> dict[str, Any]:
     return {
         "text": chunk.text,
-        "title": chunk.title,
-        "source": chunk.source,
         "page": chunk.page,
-        "ordinal": chunk.ordinal,
         "content_hash": chunk.content_hash,
         "ingested_at": ingested_at,
+        **_place(chunk),
+    }
+
+
+def _place(chunk: Chunk) -> dict[str, Any]:
+    """What may change of a chunk whose text stays: where it stands, and what is said of its document."""
+    in_repository = chunk.commit is not None and chunk.lines is not None
+    known = {
+        "lines": chunk.lines,
+        "language": chunk.language,
+        "description": chunk.description,
+        "commit": chunk.commit,
+    }
+    return {
+        "title": f"{chunk.title}:{chunk.lines}" if in_repository else chunk.title,
+        "source": chunk.cited or chunk.source,
+        "ordinal": chunk.ordinal,
+        **{name: value for name, value in known.items() if value is not None},
     }
 
 

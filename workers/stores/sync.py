@@ -1,4 +1,5 @@
-"""Bring the store in line with a file's documents, so that a death at any point leaves nothing astray.
+"""Bring the store in line with the documents of a file, site or repository, so that a death at any point
+leaves nothing astray.
 
 For each document that changed, in this order:
   1. its row lists the old and the new chunk ids, and has no content hash (it is unsettled);
@@ -31,6 +32,7 @@ SLICE = 64  # chunks embedded and stored at once
 EMBEDDERS = 2  # slices embedded side by side: a single big file shall not wait on one core or one request
 _BATCH_DOCUMENTS = SLICE * EMBEDDERS
 _BATCH_CHARACTERS = 200_000
+Gone = Callable[[list[str]], list[str]]
 _UNSETTLED = ""  # content hash of a row whose document is being changed
 
 
@@ -42,6 +44,7 @@ class Change:
     chunks_added: int = 0
     chunks_unchanged: int = 0
     chunks_removed: int = 0
+    documents_removed: int = 0
 
 
 @dataclass
@@ -83,8 +86,11 @@ class Sync:
     report: Callable[[Change], None]
     patiently: Callable[[Callable[[], Any]], Any]
 
-    def run(self, documents: Iterable[LoadedDocument], path: str) -> None:
-        """Bring all documents of the file at `path` in line, those that are no longer in it included.
+    def run(self, documents: Iterable[LoadedDocument], root: str, gone: Gone = list) -> None:
+        """Bring all documents of `root` (a file, a site, a repository) in line.
+
+        Documents that came from `root` earlier and are not among these are handed to `gone`, which says
+        which of them are to be removed; by default all, as with the lines of a file.
 
         Raises what loading raises (documents before that point are in line then), DimensionMismatch,
         and the errors of the embedder and the store.
@@ -94,8 +100,8 @@ class Sync:
             if not seen:
                 self._ready_collection()
             seen.update(wanted.source for wanted in batch)
-            self._bring_in(batch)
-        self._drop_vanished(path, seen)
+            self._bring_in(batch, root)
+        self.drop(gone([source for source in self.sources_of(root) if source not in seen]))
 
     def _wanted(self, documents: Iterable[LoadedDocument]) -> Iterator[_Wanted]:
         for source, group in groupby(documents, key=lambda document: document.source):
@@ -115,7 +121,7 @@ class Sync:
             session.execute(insert(Collection).values(row).on_conflict_do_nothing())
         check_embedder(self.engine, self.collection, self.embedder)  # another worker may have been faster
 
-    def _bring_in(self, batch: list[_Wanted]) -> None:
+    def _bring_in(self, batch: list[_Wanted], root: str) -> None:
         known = self._known([wanted.source for wanted in batch])
         changed: list[_Wanted] = []
         unchanged = Change()
@@ -131,16 +137,16 @@ class Sync:
                 wanted.chunks = list(split(wanted.parts, self.chunk_tokens, self.chunk_overlap))
                 changed.append(wanted)
         if changed:
-            self._replace(changed, known)
+            self._replace(changed, known, root)
         if unchanged.documents:
             self.report(unchanged)
 
-    def _replace(self, changed: list[_Wanted], known: dict[str, _Known]) -> None:
+    def _replace(self, changed: list[_Wanted], known: dict[str, _Known], root: str) -> None:
         def listed(wanted: _Wanted) -> list[str]:
             row = known.get(wanted.source)
             return row.chunk_ids if row else []
 
-        self._write([(one, _UNSETTLED, _union(listed(one), one.ids)) for one in changed])
+        self._write([(one, _UNSETTLED, _union(listed(one), one.ids)) for one in changed], root)
         stored = self._stored([chunk.id for one in changed for chunk in one.chunks])
         missing = [chunk for one in changed for chunk in one.chunks if chunk.id not in stored]
         slices = [missing[start : start + SLICE] for start in range(0, len(missing), SLICE)]
@@ -153,7 +159,7 @@ class Sync:
         self._renumber(changed, known, stored)
         stale = [one for wanted in changed for one in _without(listed(wanted), wanted.ids)]
         self.patiently(partial(self.store.delete, self.collection, stale))
-        self._write([(one, one.content_hash, one.ids) for one in changed])
+        self._write([(one, one.content_hash, one.ids) for one in changed], root)
         self.report(Change(len(changed), 0, len(stored), len(stale)))
 
     def _embed(self, part: Sequence[Chunk]) -> list[list[float]]:
@@ -162,29 +168,39 @@ class Sync:
 
     def _renumber(self, changed: list[_Wanted], known: dict[str, _Known], stored: set[str]) -> None:
         """Chunks that stayed, but have another place in their document now."""
-        moved: dict[str, int] = {}
+        moved: list[Chunk] = []
         for wanted in changed:
             row = known.get(wanted.source)
             settled = row is not None and row.content_hash != _UNSETTLED
             before = {one: place for place, one in enumerate(row.chunk_ids)} if row and settled else {}
-            for chunk in wanted.chunks:
-                if chunk.id in stored and before.get(chunk.id) != chunk.ordinal:
-                    moved[chunk.id] = chunk.ordinal
+            moved += [
+                chunk
+                for chunk in wanted.chunks
+                if chunk.id in stored and (before.get(chunk.id) != chunk.ordinal or _says_where(chunk))
+            ]
         self.patiently(partial(self.store.renumber, self.collection, moved))
 
-    def _drop_vanished(self, path: str, seen: set[str]) -> None:
-        """Documents that came from this file and are no longer in it."""
-        of_file = (IngestedDocument.collection == self.collection, IngestedDocument.path == path)
-        with transaction(self.engine) as session:
-            sources = session.scalars(select(IngestedDocument.source).where(*of_file)).all()
-        gone = [source for source in sources if source not in seen]
-        for start in range(0, len(gone), _BATCH_DOCUMENTS):
-            part = gone[start : start + _BATCH_DOCUMENTS]
+    def drop(self, sources: Sequence[str]) -> None:
+        """Remove documents with their chunks."""
+        for start in range(0, len(sources), _BATCH_DOCUMENTS):
+            part = sources[start : start + _BATCH_DOCUMENTS]
             ids = [one for row in self._known(part).values() for one in row.chunk_ids]
             self.patiently(partial(self.store.delete, self.collection, ids))
             with transaction(self.engine) as session:
-                session.execute(delete(IngestedDocument).where(*of_file, IngestedDocument.source.in_(part)))
-            self.report(Change(chunks_removed=len(ids)))
+                session.execute(
+                    delete(IngestedDocument).where(
+                        IngestedDocument.collection == self.collection, IngestedDocument.source.in_(part)
+                    )
+                )
+            self.report(Change(documents_removed=len(part), chunks_removed=len(ids)))
+
+    def sources_of(self, root: str) -> list[str]:
+        """The documents that an earlier ingest of `root` has brought in."""
+        statement = select(IngestedDocument.source).where(
+            IngestedDocument.collection == self.collection, IngestedDocument.root == root
+        )
+        with transaction(self.engine) as session:
+            return list(session.scalars(statement.order_by(IngestedDocument.id)))
 
     def _known(self, sources: Sequence[str]) -> dict[str, _Known]:
         columns = (IngestedDocument.source, IngestedDocument.content_hash, IngestedDocument.chunk_ids)
@@ -200,13 +216,14 @@ class Sync:
         known: set[str] = self.patiently(partial(self.store.existing_ids, self.collection, ids))
         return known
 
-    def _write(self, rows: list[tuple[_Wanted, str, list[str]]]) -> None:
+    def _write(self, rows: list[tuple[_Wanted, str, list[str]]], root: str) -> None:
         """Insert or replace the rows of documents: (document, content hash, chunk ids)."""
         values = [
             {
                 "collection": self.collection,
                 "source": wanted.source,
                 "path": wanted.parts[0].path,
+                "root": root,
                 "title": wanted.parts[0].title,
                 "content_hash": content_hash,
                 "chunk_ids": ids,
@@ -258,11 +275,19 @@ def _batches(documents: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
 
 
 def _texts(chunks: Sequence[Chunk]) -> list[str]:
-    """What is embedded: a passage of Markdown together with the headings it stood under.
+    """What is embedded: a passage of Markdown or Word together with the headings it stood under.
 
     The titles of other documents (of web pages, often) were tried too: they made retrieval worse.
     """
-    return [f"{one.title}\n{one.text}" if one.path.lower().endswith(".md") else one.text for one in chunks]
+    return [
+        f"{one.title}\n{one.text}" if one.path.lower().endswith((".md", ".docx")) else one.text
+        for one in chunks
+    ]
+
+
+def _says_where(chunk: Chunk) -> bool:
+    """Whether a chunk carries more than its ordinal that an edit elsewhere in the document can change."""
+    return any((chunk.lines, chunk.language, chunk.description))
 
 
 def _union(first: Sequence[str], second: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """A migrated Postgres, a local store, and a fake embedder."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from api.cli import ingest as command
+from shared import ingest as work
 from shared.settings import Settings
+from shared.stack.testing import Servers
 from workers.ingest import ingest_file
 from workers.stores.local_owner import own_store
 from workers.stores.qdrant import VectorStore
@@ -61,3 +65,47 @@ def run(engine: Engine, store: VectorStore, embedder: WordHash) -> Callable[...,
         ingest_file(file_id, **(parts | {"chunk_tokens": 30, "chunk_overlap": 5} | other))
 
     return call
+
+
+@pytest.fixture
+def settings(servers: Servers, tmp_path: Path) -> Settings:
+    return Settings(
+        home=tmp_path / "home",
+        database_url=servers.database_url,
+        redis_url=servers.redis_url,
+        collection="from-settings",
+        _env_file=None,
+    )
+
+
+class Queue:
+    """What is published ends here; `deliver` hands it to a worker, unless messages are `lost`."""
+
+    def __init__(self, run: Callable[..., None]) -> None:
+        self.run = run
+        self.published: list[list[int]] = []
+        self.lost = 0
+        self.threads: list[threading.Thread] = []
+
+    def wake(self, app: object, ids: list[int]) -> None:
+        self.published.append(list(ids))
+        if self.lost:
+            self.lost -= 1
+            return
+        thread = threading.Thread(target=lambda: [self.run(one) for one in ids])
+        thread.start()
+        self.threads.append(thread)
+
+
+@pytest.fixture
+def queue(
+    run: Callable[..., None], engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Queue]:
+    made = Queue(run)
+    monkeypatch.setattr(command, "get_settings", lambda: settings)
+    monkeypatch.setattr(command, "get_engine", lambda: engine)
+    monkeypatch.setattr(work, "wake", made.wake)
+    monkeypatch.setattr(command, "POLL_SECONDS", 0.02)
+    yield made
+    for thread in made.threads:
+        thread.join()

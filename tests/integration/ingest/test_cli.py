@@ -1,8 +1,7 @@
 """`cragline ingest` with a worker played by a thread."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,52 +16,11 @@ from shared.errors import CraglineError, NotFound, UsageError
 from shared.queue import make_app
 from shared.settings import Settings
 from shared.stack.testing import Servers
+from tests.integration.ingest.conftest import Queue
 from workers.models.minilm import MiniLM
 from workers.stores.qdrant import VectorStore
 
 Run = Callable[..., None]
-
-
-@pytest.fixture
-def settings(servers: Servers, tmp_path: Path) -> Settings:
-    return Settings(
-        home=tmp_path / "home",
-        database_url=servers.database_url,
-        redis_url=servers.redis_url,
-        collection="from-settings",
-        _env_file=None,
-    )
-
-
-class Queue:
-    """What is published ends here; `deliver` hands it to a worker, unless messages are `lost`."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.published: list[list[int]] = []
-        self.lost = 0
-        self.threads: list[threading.Thread] = []
-
-    def wake(self, app: object, ids: list[int]) -> None:
-        self.published.append(list(ids))
-        if self.lost:
-            self.lost -= 1
-            return
-        thread = threading.Thread(target=lambda: [self.run(one) for one in ids])
-        thread.start()
-        self.threads.append(thread)
-
-
-@pytest.fixture
-def queue(run: Run, engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
-    made = Queue(run)
-    monkeypatch.setattr(command, "get_settings", lambda: settings)
-    monkeypatch.setattr(command, "get_engine", lambda: engine)
-    monkeypatch.setattr(work, "wake", made.wake)
-    monkeypatch.setattr(command, "POLL_SECONDS", 0.02)
-    yield made
-    for thread in made.threads:
-        thread.join()
 
 
 def call(*arguments: str | Path) -> Result:
@@ -75,7 +33,7 @@ def folder(path: Path) -> Path:
     path.mkdir()
     (path / "a.md").write_text("# Pumps\nPumps pump [water].")
     (path / "b.txt").write_bytes("Größe".encode("cp1252"))
-    (path / "c.docx").write_text("x")
+    (path / "c.pptx").write_text("x")
     return path
 
 
@@ -86,7 +44,7 @@ def test_a_summary_in_words(queue: Queue, tmp_path: Path) -> None:
         "2 of 2 files ingested into 'from-settings': 2 documents; chunks: 2 added, 0 unchanged, 0 removed."
         in result.output
     )
-    assert "Left out of the folders: 1 files (1 .docx)" in result.output
+    assert "Left out of the folders: 1 files (1 .pptx)" in result.output
     assert "b.txt: not UTF-8" in result.output
     assert "\x1b" not in result.output
 
@@ -98,7 +56,7 @@ def test_a_summary_as_json_and_a_failed_file(queue: Queue, tmp_path: Path) -> No
     assert result.exit_code == 1
     said = json.loads(result.stdout)
     assert (said["collection"], said["files"], said["done"], said["failed"]) == ("named", 3, 2, 1)
-    assert (said["documents"], said["chunks_added"], said["skipped"]) == (2, 2, {".docx": 1})
+    assert (said["documents"], said["chunks_added"], said["skipped"]) == (2, 2, {".pptx": 1})
     assert [one["path"] for one in said["errors"]] == [str(bad)]
     assert "line 1: not JSON" in said["errors"][0]["error"]
 
@@ -183,7 +141,7 @@ def test_nothing_is_written_for_a_wrong_call(queue: Queue, engine: Engine, tmp_p
     (tmp_path / "empty").mkdir()
     for arguments, error in [
         ((docs, tmp_path / "gone"), NotFound),
-        ((docs, docs / "c.docx"), UsageError),
+        ((docs, docs / "c.pptx"), UsageError),
         ((docs, "--collection", "../x"), UsageError),
         ((tmp_path / "empty",), UsageError),
     ]:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import NotFound, UsageError
-from shared.ingest import check_collection_name, expand
+from shared.ingest import check_collection_name
+from shared.sources import expand
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -22,15 +23,15 @@ def test_a_folder_gives_its_files_and_counts_the_rest(tmp_path: Path) -> None:
         "b.txt",
         "a/z.MD",
         "a/y.pdf",
-        "x.docx",
-        "y.docx",
+        "x.pptx",
+        "y.pptx",
         "LICENSE",
         ".hidden.txt",
         ".git/config.txt",
     )
     files, skipped = expand([tmp_path])
     assert [str(one.relative_to(tmp_path)) for one in files] == ["b.txt", "a/y.pdf", "a/z.MD"]
-    assert skipped == {".docx": 2, "no suffix": 1, "hidden": 1}
+    assert skipped == {".pptx": 2, "no suffix": 1, "hidden": 1}
 
 
 def test_files_are_absolute_and_each_comes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,11 +54,11 @@ def test_links_that_run_in_a_circle_end(tmp_path: Path) -> None:
 
 
 def test_what_is_named_directly_must_be_right(tmp_path: Path) -> None:
-    touch(tmp_path, "a.docx", ".hidden.txt")
+    touch(tmp_path, "a.pptx", ".hidden.txt")
     with pytest.raises(NotFound, match="no such file or folder"):
         expand([tmp_path / "gone.txt"])
-    with pytest.raises(UsageError, match=r"a\.docx: this kind of file.*\.jsonl"):
-        expand([tmp_path / "a.docx"])
+    with pytest.raises(UsageError, match=r"a\.pptx: this kind of file.*\.jsonl"):
+        expand([tmp_path / "a.pptx"])
     os.mkfifo(tmp_path / "pipe.txt")
     with pytest.raises(UsageError, match="neither a file nor a folder"):
         expand([tmp_path / "pipe.txt"])

@@ -23,6 +23,7 @@ CHECKED = {
     "model_calls.status": statuses.CallStatus,
     "web_searches.status": statuses.CallStatus,
     "ingest_files.status": statuses.FileStatus,
+    "ingest_files.kind": statuses.WorkKind,
 }
 
 
@@ -39,7 +40,7 @@ def test_every_status_column_is_in_this_list() -> None:
         f"{table.name}.{column.name}"
         for table in Base.metadata.tables.values()
         for column in table.columns
-        if column.name in ("status", "label")
+        if column.name in ("status", "label", "kind")
     }
     assert columns == set(CHECKED)
 

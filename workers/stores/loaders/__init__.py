@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from workers.stores.loaders.base import LoadedDocument, LoadError
+from workers.stores.loaders.csv import load_csv
+from workers.stores.loaders.docx import load_docx
 from workers.stores.loaders.html import load_html
 from workers.stores.loaders.jsonl import load_jsonl
 from workers.stores.loaders.pdf import load_pdf
@@ -18,7 +20,9 @@ LOADERS: dict[str, Callable[[Path, list[str]], Iterator[LoadedDocument]]] = {
     ".html": load_html,
     ".htm": load_html,
     ".pdf": load_pdf,
+    ".docx": load_docx,
     ".jsonl": load_jsonl,
+    ".csv": load_csv,
 }
 
 

@@ -4,6 +4,7 @@ import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shared.clean import clean_text
 from shared.errors import CraglineError
@@ -27,11 +28,18 @@ class LoadError(CraglineError):
 class LoadedDocument:
     """A text with its origin. The pages of a PDF share their `source`; `page` is 1-based, else None."""
 
-    source: str  # the path, or `path#id` for a JSONL record
+    source: str  # what it is known by: a path, `path#id` of a record, a URL, `repository:path`
     title: str
     text: str
     page: int | None
     path: str
+    first_line: int | None = None  # 1-based line of the file that `text` begins at; None: it has no lines
+    language: str | None = None  # as the document itself says (`en`), or what it is programmed in
+    description: str | None = None
+    markdown: bool = False  # cut at its headings
+    code: str | None = None  # cut as code of this language: a value of langchain-text-splitters' Language
+    commit: str | None = None  # of the repository it was read from
+    cited: str | None = None  # how an answer names it, where that is not `source`
 
 
 def check_size(path: Path) -> None:
@@ -84,10 +92,10 @@ def tidy(text: str, notes: list[str]) -> str:
     return cleaned
 
 
-def one(path: Path, title: str, text: str) -> Iterator[LoadedDocument]:
-    """The single document of a file, or none when it holds no text."""
+def one(path: Path, title: str, text: str, **more: Any) -> Iterator[LoadedDocument]:
+    """The single document of a file, or none when it holds no text. `more` are fields of LoadedDocument."""
     if text.strip():
-        yield LoadedDocument(source=str(path), title=title, text=text, page=None, path=str(path))
+        yield LoadedDocument(source=str(path), title=title, text=text, page=None, path=str(path), **more)
 
 
 def _utf16_without_mark(head: bytes) -> str | None:

@@ -12,6 +12,7 @@ from workers.stores.loaders.base import LoadedDocument, check_size, detect_encod
 
 MAX_PARSED = 5 * 1024 * 1024  # characters; finding the main text of more takes minutes and gigabytes
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE)
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
 _SILENT = {"script", "style", "noscript", "template", "svg"}
 _BREAKS = {
     "p",
@@ -33,22 +34,33 @@ _BREAKS = {
 
 
 class _Stripper(HTMLParser):
-    """All visible text and the title; knows nothing of what is main and what is menu."""
+    """All visible text, title, description and language; cannot tell what is main and what is menu."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
         self.title = ""
+        self.description = ""
+        self.language = ""
         self._silent = 0
         self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _SILENT:
             self._silent += 1
+        elif tag == "html":
+            self.language = self.language or (dict(attrs).get("lang") or "").strip()
+        elif tag == "meta":
+            self._meta({name: value or "" for name, value in attrs})
         elif tag == "title":
             self._in_title = True
         elif tag in _BREAKS:
             self.parts.append("\n")
+
+    def _meta(self, values: dict[str, str]) -> None:
+        name = (values.get("name") or values.get("property") or "").lower()
+        if name in ("description", "og:description") and not self.description:
+            self.description = values.get("content", "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in _SILENT:
@@ -71,8 +83,13 @@ class _Stripper(HTMLParser):
 
 def load_html(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
     """The main text; where none can be told apart, all text with the tags stripped, and a note."""
+    yield from document_of_html(path, notes)
+
+
+def document_of_html(path: Path, notes: list[str], charset: str | None = None) -> Iterator[LoadedDocument]:
+    """The same; `charset` is what a server said of the page's encoding."""
     check_size(path)
-    markup = tidy(_decode(path, notes), notes)
+    markup = tidy(_decode(path, notes, charset), notes)
     stripper = _Stripper()
     stripper.feed(markup)
     stripper.close()
@@ -81,7 +98,13 @@ def load_html(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
         text = stripper.text()
         if text:
             notes.append("no main text found: all text of the page was taken")
-    yield from one(path, one_line(stripper.title, 300) or path.stem, tidy(text, notes))
+    yield from one(
+        path,
+        one_line(stripper.title, 300) or path.stem,
+        tidy(text, notes),
+        language=_LANGUAGE.fullmatch(stripper.language) and stripper.language.lower(),
+        description=one_line(stripper.description, 500) or None,
+    )
 
 
 def _main_text(markup: str) -> str:
@@ -94,15 +117,16 @@ def _main_text(markup: str) -> str:
     return (found or "").strip()
 
 
-def _decode(path: Path, notes: list[str]) -> str:
-    """As text: by the byte order mark, as UTF-8, or as the page itself says."""
+def _decode(path: Path, notes: list[str], charset: str | None) -> str:
+    """As text: by the byte order mark, as UTF-8, as the server or the page itself says."""
     found: list[str] = []
     codec = detect_encoding(path, found)
     data = path.read_bytes()
-    declared = _CHARSET.search(data[:4096])
+    inside = _CHARSET.search(data[:4096])
+    declared = charset or (inside[1].decode("ascii") if inside else None)
     if codec == "cp1252" and declared:
         try:
-            return data.decode(declared[1].decode("ascii"), errors="replace")
+            return data.decode(declared, errors="replace")
         except LookupError:
             pass
     notes.extend(found)

@@ -10,22 +10,29 @@ from pypdf.errors import DependencyError
 from shared.clean import one_line
 from workers.stores.loaders.base import LoadedDocument, LoadError, check_size, tidy
 
+MAX_PAGES = 10_000
+MAX_PAGE = 1_000_000  # characters; no page that is meant to be read holds a hundredth of it
+
 logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity of every page
 
 
 def load_pdf(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
-    """Pages with text, in order. Raises LoadError: encrypted, broken, or no text at all (scanned)."""
+    """Pages with text, in order. Raises LoadError: encrypted, broken, huge, or no text at all (scanned)."""
     check_size(path)
     with path.open("rb") as file:
         reader = _open(path, file)
         title = _title(reader) or path.stem
         total, empty, unread = len(reader.pages), 0, 0
+        if total > MAX_PAGES:
+            raise LoadError(f"{path}: {total} pages are more than the {MAX_PAGES} a PDF may have. Split it.")
         for number in range(1, total + 1):
             text = _page_text(reader, number)
             if text is None:
                 unread += 1
             elif not text.strip():
                 empty += 1
+            elif len(text) > MAX_PAGE:
+                unread += 1
             else:
                 yield LoadedDocument(str(path), title, tidy(text, notes), number, str(path))
     if unread == total and total:

@@ -14,7 +14,7 @@ SENTENCE = "The pump in hall %d was replaced after the flood of that year. "
 
 
 def document(text: str, path: str = "/d/a.txt", title: str = "a", page: int | None = None) -> LoadedDocument:
-    return LoadedDocument(source=path, title=title, text=text, page=page, path=path)
+    return LoadedDocument(path, title, text, page, path, markdown=path.endswith(".md"))
 
 
 def chunks(*documents: LoadedDocument, tokens: int = 60, overlap: int = 10) -> list[Chunk]:
@@ -165,3 +165,41 @@ def test_document_hash_covers_text_title_pages_and_chunking() -> None:
         document_hash(base, 60, 11),
     ]
     assert len({same, *others}) == 7
+
+
+@pytest.mark.parametrize("overlap", [0, 10, 30])
+def test_lines_are_those_of_the_file(overlap: int) -> None:
+    text = "\n".join(f"Line {number} tells of pump {number % 7}." for number in range(1, 200))
+    made = chunks(replace(document(text), first_line=5), overlap=overlap)
+    lines = ["front"] * 4 + text.split("\n")
+    for one in made:
+        assert one.lines is not None
+        first, last = map(int, one.lines.split("-"))
+        assert "\n".join(lines[first - 1 : last]) == one.text
+
+
+def test_lines_under_headings_and_none_without_a_file() -> None:
+    made = chunks(replace(document(MANUAL, path="/d/m.md", title="Manual"), first_line=1))
+    lines = MANUAL.split("\n")
+    for one in made:
+        first, last = map(int, (one.lines or "0-0").split("-"))
+        assert "\n".join(lines[first - 1 : last]) == one.text
+    assert [one.lines for one in chunks(document(MANUAL))] == [None]
+
+
+def test_lines_and_commit_do_not_make_a_chunk_another_one() -> None:
+    before = chunks(replace(document(prose(range(9))), first_line=1, commit="a" * 40, cited="x@a"))
+    after = chunks(replace(document(prose(range(9))), first_line=9, commit="b" * 40, cited="x@b"))
+    assert [one.id for one in before] == [one.id for one in after]
+    assert [one.lines for one in before] != [one.lines for one in after]
+    same = [replace(document("x"), commit="a"), replace(document("x"), commit="b")]
+    assert document_hash(same[:1], 50, 5) == document_hash(same[1:], 50, 5)
+
+
+def test_every_language_of_a_suffix_is_known_to_the_splitter() -> None:
+    from workers.stores.loaders.code import LANGUAGES
+
+    for language in set(LANGUAGES.values()):
+        made = chunks(replace(document(prose(range(9))), code=language), overlap=0)
+        assert max(count_tokens(one.text) for one in made) <= 60
+        assert "".join("".join(one.text.split()) for one in made) == "".join(prose(range(9)).split())

@@ -8,8 +8,9 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from shared.errors import CraglineError
-from shared.ingest import SUFFIXES
+from shared.sources import SUFFIXES
 from workers.stores.loaders import LOADERS, LoadedDocument, LoadError, base, load
+from workers.stores.loaders import pdf as pdf_loader
 
 
 def written(folder: Path, name: str, content: str | bytes) -> Path:
@@ -114,7 +115,7 @@ def test_a_file_too_big_for_the_memory_is_refused(tmp_path: Path, monkeypatch: p
 
 def test_unknown_suffix_and_missing_file_are_errors_a_person_can_read(tmp_path: Path) -> None:
     with pytest.raises(CraglineError, match=r"known are \.txt"):
-        loaded(written(tmp_path, "a.docx", "x"))
+        loaded(written(tmp_path, "a.pptx", "x"))
     with pytest.raises(CraglineError, match="not there"):
         loaded(tmp_path / "gone.txt")
     (tmp_path / "folder.txt").mkdir()
@@ -339,3 +340,30 @@ def test_jsonl_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("workers.stores.loaders.jsonl.MAX_LINE", 100)
     with pytest.raises(LoadError, match="line 1: longer than"):
         loaded(written(tmp_path, "a.jsonl", '{"text": "' + "x" * 200 + '"}'))
+
+
+def test_a_huge_pdf_and_a_huge_page_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pdf(tmp_path / "a.pdf", "short", "much too long for a page", "short too")
+    monkeypatch.setattr(pdf_loader, "MAX_PAGE", 12)
+    documents, notes = loaded(path)
+    assert [one.page for one in documents] == [1, 3]
+    assert notes == ["1 of 3 pages could not be read"]
+    monkeypatch.setattr(pdf_loader, "MAX_PAGES", 2)
+    with pytest.raises(LoadError, match="3 pages are more than the 2"):
+        loaded(path)
+
+
+def test_html_says_its_language_and_what_it_is_about(tmp_path: Path) -> None:
+    head = '<head><title>T</title><meta property="og:description" content=" About \n pumps ">'
+    page = f'<html lang="pt-BR">{head}</head><body><article><p>{"Texto da bomba. " * 20}</p></article></body></html>'
+    [document] = loaded(written(tmp_path, "a.html", page))[0]
+    assert (document.language, document.description) == ("pt-br", "About pumps")
+    odd = page.replace("pt-BR", "x'; drop").replace("About", "A" * 900)
+    [document] = loaded(written(tmp_path, "b.html", odd))[0]
+    assert document.language is None
+    assert len(document.description or "") == 500
+
+
+def test_front_matter_does_not_shift_lines(tmp_path: Path) -> None:
+    [document] = loaded(written(tmp_path, "a.md", "---\ntitle: T\n---\n# One\nText.\n"))[0]
+    assert (document.first_line, document.markdown) == (4, True)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -83,13 +84,33 @@ def test_storing_again_replaces_and_deleting_removes(store: VectorStore) -> None
 def test_renumber_changes_the_place_only(store: VectorStore) -> None:
     store.ensure_collection("docs", 8)
     store.upsert("docs", [chunk(1)], [vector(1)])
-    store.renumber("docs", {chunk(1).id: 7})
-    store.renumber("docs", {})
+    store.renumber("docs", [replace(chunk(1), ordinal=7)])
+    store.renumber("docs", [])
     point = store._client.retrieve("docs", [chunk(1).id], with_payload=True)[0]
     assert point.payload is not None
     assert point.payload["ordinal"] == 7
     assert point.payload["text"] == "passage number 1"
     assert store.search("docs", vector(1), 1)[0]["score"] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_dropped_collection_is_gone_and_can_be_made_anew_with_another_dimension(store: VectorStore) -> None:
+    store.drop("docs")
+    store.ensure_collection("docs", 8)
+    store.upsert("docs", [chunk(1)], [vector(1)])
+    store.drop("docs")
+    assert store.dimension_of("docs") is None
+    store.ensure_collection("docs", 4)
+    assert store.count("docs") == 0
+
+
+def test_what_is_known_of_a_chunk_is_kept_with_it(store: VectorStore) -> None:
+    store.ensure_collection("docs", 8)
+    known = replace(chunk(1), lines="3-9", language="python", commit="c" * 40, cited="r@c:a.py", title="a.py")
+    store.upsert("docs", [known, chunk(2)], [vector(1), vector(2)])
+    found = store.search("docs", vector(1), 1)[0]
+    assert (found["title"], found["source"]) == ("a.py:3-9", "r@c:a.py")
+    plain = store._client.retrieve("docs", [chunk(2).id], with_payload=True)[0].payload or {}
+    assert not {"lines", "language", "commit", "description"} & set(plain)
 
 
 def test_an_absent_collection_says_how_to_make_it(store: VectorStore) -> None:

@@ -1,0 +1,1 @@
+"""Pages from the web: what may be reached, one safe fetch, robots.txt, and the walk through a site."""
