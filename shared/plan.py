@@ -7,12 +7,14 @@ left unset take the provider's default.
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shared.errors import UsageError
+from shared.filters import Filters, parse_filters
 from shared.settings import Provider, Settings
 
 Switch = Literal["auto", "on", "off"]
+Retrieval = Literal["dense", "sparse", "hybrid"]
 
 LOCAL_EMBEDDING = "local/all-MiniLM-L6-v2-int8"
 
@@ -30,6 +32,14 @@ class RagParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     k: int = Field(4, ge=1, le=50, description="Documents retrieved for a question.")
+    retrieval: Retrieval = Field(
+        "hybrid",
+        description="What is compared: the meaning (dense), the words (sparse, BM25), or both (hybrid).",
+    )
+    filter: Filters = Field(
+        default_factory=dict,
+        description="Only documents that match are retrieved; one `key=value` here, more with `--filter`.",
+    )
     sentences: int = Field(3, ge=1, le=20, description="The longest answer, in sentences.")
     answer_at: float | None = Field(
         None,
@@ -38,6 +48,13 @@ class RagParams(BaseModel):
         description="Local models: how close a sentence must be to the question to be quoted.",
     )
     max_steps: int = Field(40, ge=2, le=1000, description="Supersteps after which a run gives up.")
+
+    @field_validator("filter", mode="before")
+    @classmethod
+    def _filter_as_typed(cls, value: Any) -> Any:
+        """`--set filter=page=3` and the items of `--filter` are text."""
+        items = [value] if isinstance(value, str) else value
+        return parse_filters(items) if isinstance(items, (list, tuple)) else value
 
 
 class CragParams(RagParams):
@@ -126,6 +143,15 @@ def parse_sets(items: list[str]) -> dict[str, str]:
     return pairs
 
 
+def with_filters(sets: list[str] | None, filters: list[str] | None) -> dict[str, Any]:
+    """The items of `--set` and those of `--filter` as one dict for `make_plan`. Raises UsageError."""
+    values: dict[str, Any] = dict(parse_sets(sets or []))
+    if filters:
+        parse_filters(filters)  # says what is wrong in its own words
+        values["filter"] = [*([values["filter"]] if "filter" in values else []), *filters]
+    return values
+
+
 def make_plan(
     settings: Settings, pipeline: str, sets: dict[str, Any] | None = None, collection: str | None = None
 ) -> Plan:
@@ -185,6 +211,8 @@ def _explain(error: ValidationError, pipeline: str, kind: type[RagParams]) -> st
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         key = ".".join(str(part) for part in problem["loc"])
+        if key == "filter" and isinstance(problem["input"], str):
+            parse_filters([problem["input"]])
         if problem["type"] == "extra_forbidden":
             lines.append(
                 f"{pipeline} has no setting {key!r}. It has: {', '.join(kind.model_fields)}, collection."

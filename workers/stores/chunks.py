@@ -2,11 +2,12 @@
 
 import hashlib
 import importlib.util
+import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from shared.errors import CraglineError
-from workers.stores.loaders.base import LoadedDocument
+from workers.stores.loaders.base import LoadedDocument, Scalar
 from workers.stores.markdown import sections
 
 # in the ids of all points: changing it or `_point_id` makes every chunk a new one
@@ -37,6 +38,7 @@ class Chunk:
     ordinal: int  # 0-based position among the chunks of its source
     content_hash: str
     path: str
+    fields: Mapping[str, Scalar] = field(default_factory=dict)  # of a JSONL record: to filter by
 
 
 def split(documents: Iterable[LoadedDocument], tokens: int, overlap: int) -> Iterator[Chunk]:
@@ -56,7 +58,9 @@ def split(documents: Iterable[LoadedDocument], tokens: int, overlap: int) -> Ite
                 copies[part.page, content_hash] += 1
                 copy = copies[part.page, content_hash]
                 identity = _point_id(source, part.page, content_hash, copy)
-                yield Chunk(identity, passage, title, source, part.page, ordinal, content_hash, part.path)
+                yield Chunk(
+                    identity, passage, title, source, part.page, ordinal, content_hash, part.path, part.fields
+                )
                 ordinal += 1
 
 
@@ -160,9 +164,12 @@ def _point_id(source: str, page: int | None, content_hash: str, copy: int) -> st
 
 
 def document_hash(parts: Iterable[LoadedDocument], tokens: int, overlap: int) -> str:
-    """SHA-256 over everything that the chunks of one source depend on: text, title, pages, chunking."""
-    digest = hashlib.sha256(f"1\0{tokens}\0{overlap}".encode())
+    """SHA-256 over everything that the chunks of one source depend on: text, title, pages, fields, chunking.
+
+    The number at its start is raised when more is kept with a chunk, so that the next ingest adds it.
+    """
+    digest = hashlib.sha256(f"2\0{tokens}\0{overlap}".encode())
     for part in parts:
-        field = _digest(part.title, str(part.page), part.text)
-        digest.update(field.encode())
+        fields = json.dumps(dict(part.fields), sort_keys=True)
+        digest.update(_digest(part.title, str(part.page), part.text, fields).encode())
     return digest.hexdigest()

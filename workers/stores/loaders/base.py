@@ -1,14 +1,15 @@
 """What every loader shares: the record it yields, the error it raises, and how bytes become text."""
 
 import codecs
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.clean import clean_text
 from shared.errors import CraglineError
 
 MAX_WHOLE_FILE = 50 * 1024 * 1024  # bytes; JSONL is streamed and has no such limit
+Scalar = str | int | float | bool
 _BLOCK = 1 << 20
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -32,6 +33,7 @@ class LoadedDocument:
     text: str
     page: int | None
     path: str
+    fields: Mapping[str, Scalar] = field(default_factory=dict)  # of a JSONL record: to filter by
 
 
 def check_size(path: Path) -> None:
