@@ -52,9 +52,13 @@ class RagParams(BaseModel):
     @field_validator("filter", mode="before")
     @classmethod
     def _filter_as_typed(cls, value: Any) -> Any:
-        """`--set filter=page=3` and the items of `--filter` are text."""
+        """`--set filter=page=3` and the items of `--filter` are text; a program may hand in an object."""
         items = [value] if isinstance(value, str) else value
-        return parse_filters(items) if isinstance(items, (list, tuple)) else value
+        if isinstance(value, dict):
+            groups = {key: one if isinstance(one, list) else [one] for key, one in value.items()}
+            items = [f"{key}={_as_typed(one)}" for key, group in groups.items() for one in group]
+        usable = isinstance(items, list) and all(isinstance(item, str) for item in items)
+        return parse_filters(items) if usable else value
 
 
 class CragParams(RagParams):
@@ -143,11 +147,14 @@ def parse_sets(items: list[str]) -> dict[str, str]:
     return pairs
 
 
+def _as_typed(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 def with_filters(sets: list[str] | None, filters: list[str] | None) -> dict[str, Any]:
-    """The items of `--set` and those of `--filter` as one dict for `make_plan`. Raises UsageError."""
+    """The items of `--set` and those of `--filter` as one dict for `make_plan`. Raises what `parse_sets` raises."""
     values: dict[str, Any] = dict(parse_sets(sets or []))
     if filters:
-        parse_filters(filters)  # says what is wrong in its own words
         values["filter"] = [*([values["filter"]] if "filter" in values else []), *filters]
     return values
 
@@ -211,8 +218,6 @@ def _explain(error: ValidationError, pipeline: str, kind: type[RagParams]) -> st
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         key = ".".join(str(part) for part in problem["loc"])
-        if key == "filter" and isinstance(problem["input"], str):
-            parse_filters([problem["input"]])
         if problem["type"] == "extra_forbidden":
             lines.append(
                 f"{pipeline} has no setting {key!r}. It has: {', '.join(kind.model_fields)}, collection."

@@ -150,7 +150,13 @@ def test_filters_of_both_options_are_one_in_the_plan() -> None:
         "title": ["a=b"]
     }
     with pytest.raises(UsageError, match="--filter 'page=0'"):
-        with_filters([], ["page=0"])
+        make_plan(LOCAL, "rag", with_filters([], ["page=0"]))
+    as_object = {"page": [3, "4"], "fields.open": True}
+    wanted = {"page": ["3", "4"], "fields.open": ["true"]}
+    assert make_plan(LOCAL, "rag", {"filter": as_object}).params["filter"] == wanted
+    for odd in ({"colour": ["red"]}, {"page": [None]}, [3], 7, {"title": [{}], "x": 1}):
+        with pytest.raises(UsageError, match="filter"):
+            make_plan(LOCAL, "rag", {"filter": odd})
 
 
 def test_words_and_meaning_are_both_searched_unless_said_otherwise() -> None:

@@ -360,7 +360,7 @@ def test_a_server_is_asked_for_both_rankings_and_then_for_the_best(tmp_path: Pat
     assert sparse["query"] == {"nearest": words}
     for request in (dense, sparse):
         assert request["limit"] == 50
-        assert request["filter"] == {"must": [{"should": [{"key": "page", "match": {"value": 3}}]}]}
+        assert request["filter"] == {"must": [{"key": "page", "match": {"any": [3]}}]}
         assert request["with_payload"] is False
 
 
