@@ -15,8 +15,8 @@ def test_first_in_both_is_one_and_comes_first() -> None:
 def test_first_in_one_beats_the_middling_of_both() -> None:
     first = [f"m{n}" for n in range(20)]
     fused = [item for item, _ in fuse([["best", *first], list(reversed(first))])]
-    assert fused[0] == "m19" or fused.index("best") < 3
-    assert fused.index("best") < fused.index("m10")
+    # m19 is first in one as well, and last in the other; the constant 60 would put m10 before both
+    assert fused[:2] == ["m19", "best"]
 
 
 def test_of_equals_the_earlier_ranking_wins() -> None:
