@@ -15,7 +15,7 @@ def test_first_in_both_is_one_and_comes_first() -> None:
 def test_first_in_one_beats_the_middling_of_both() -> None:
     first = [f"m{n}" for n in range(20)]
     fused = [item for item, _ in fuse([["best", *first], list(reversed(first))])]
-    # m19 is first in one as well, and last in the other; the constant 60 would put m10 before both
+    # m19 is in both, and first in one; with a constant of 60 all the middling would come before "best"
     assert fused[:2] == ["m19", "best"]
 
 
