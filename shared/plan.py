@@ -8,12 +8,14 @@ left unset take the provider's default.
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from shared.errors import UsageError
+from shared.filters import Filters, parse_filters
 from shared.settings import Provider, Settings
 
 Switch = Literal["auto", "on", "off"]
+Retrieval = Literal["dense", "sparse", "hybrid"]
 
 LOCAL_EMBEDDING = "local/all-MiniLM-L6-v2-int8"
 
@@ -47,6 +49,14 @@ class RagParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     k: int = Field(4, ge=1, le=50, description="Documents retrieved for a question.")
+    retrieval: Retrieval = Field(
+        "hybrid",
+        description="What is compared: the meaning (dense), the words (sparse, BM25), or both (hybrid).",
+    )
+    filter: Filters = Field(
+        default_factory=dict,
+        description="Only documents that match are retrieved; one `key=value` here, more with `--filter`.",
+    )
     sentences: int = Field(3, ge=1, le=20, description="The longest answer, in sentences.")
     answer_at: float | None = Field(
         None,
@@ -58,6 +68,17 @@ class RagParams(BaseModel):
         "off", description="End the answer's text with its sources, each like `file.pdf (page 13)`."
     )
     max_steps: int = Field(40, ge=2, le=1000, description="Supersteps after which a run gives up.")
+
+    @field_validator("filter", mode="before")
+    @classmethod
+    def _filter_as_typed(cls, value: Any) -> Any:
+        """`--set filter=page=3` and the items of `--filter` are text; a program may hand in an object."""
+        items = [value] if isinstance(value, str) else value
+        if isinstance(value, dict):
+            groups = {key: one if isinstance(one, list) else [one] for key, one in value.items()}
+            items = [f"{key}={_as_typed(one)}" for key, group in groups.items() for one in group]
+        usable = isinstance(items, list) and all(isinstance(item, str) for item in items)
+        return parse_filters(items) if usable else value
 
 
 class CragParams(RagParams):
@@ -213,6 +234,18 @@ def parse_sets(items: list[str]) -> dict[str, str]:
             raise UsageError(f"--set takes key=value, not {item!r}.")
         pairs[key.strip()] = value.strip()
     return pairs
+
+
+def _as_typed(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def with_filters(sets: list[str] | None, filters: list[str] | None) -> dict[str, Any]:
+    """The items of `--set` and those of `--filter` as one dict for `make_plan`. Raises what `parse_sets` raises."""
+    values: dict[str, Any] = dict(parse_sets(sets or []))
+    if filters:
+        values["filter"] = [*([values["filter"]] if "filter" in values else []), *filters]
+    return values
 
 
 def make_plan(

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select
 
 from shared.db import get_engine, transaction
 from shared.errors import PermanentError
-from shared.plan import Plan, embedding_name, server_of
+from shared.plan import Plan, Retrieval, embedding_name, server_of
 from shared.settings import Settings
 from shared.tables import Collection
 from workers.ingest import ingest_file
@@ -124,8 +124,14 @@ class StoreRetriever:
 
     def retrieve(self, query: str, k: int) -> list[Document]:
         plan = self._plan
-        embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
-        return self._parts.store.search(plan.collection, embedder.embed_query(query), k)
+        mode: Retrieval = plan.params.get("retrieval", "dense")  # as it was before there was a choice
+        vector: list[float] = []
+        if mode != "sparse":  # words need no embedding, which may cost money
+            embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
+            vector = embedder.embed_query(query)
+        return self._parts.store.search(
+            plan.collection, vector, k, text=query, mode=mode, filters=plan.params.get("filter")
+        )
 
 
 def check_embedding(settings: Settings, engine: Engine) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from shared.clean import clean_json, clean_text
 from shared.errors import CallError, CraglineError
 from shared.logs import configure_logging
-from shared.plan import make_plan, parse_sets
+from shared.plan import make_plan, with_filters
 from shared.settings import Settings, get_settings
 from workers.bootstrap import Parts
 from workers.models.calls import CallRecord, MemoryRecorder
@@ -38,7 +38,8 @@ def run_in_process(
 
 
 def _ask(settings: Settings, arguments: argparse.Namespace) -> int:
-    plan = make_plan(settings, arguments.pipeline, dict(parse_sets(arguments.set)), arguments.collection)
+    sets = with_filters(arguments.set, arguments.filter)
+    plan = make_plan(settings, arguments.pipeline, sets, arguments.collection)
     adapter = adapters()[plan.pipeline]
     parts, recorder = Parts(settings, engine=None), MemoryRecorder()
     try:
@@ -86,6 +87,7 @@ def main() -> int:
     ask.add_argument("--pipeline", default="crag")
     ask.add_argument("--collection")
     ask.add_argument("--set", action="append", default=[])
+    ask.add_argument("--filter", action="append", default=[])
     graph = commands.add_parser("graph")
     graph.add_argument("pipeline", choices=sorted(adapters()))
     arguments = parser.parse_args()

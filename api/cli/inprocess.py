@@ -19,7 +19,7 @@ from api.cli.output import console as output_console
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
 from shared.knowledge import resolve
-from shared.plan import make_plan, params_type, parse_sets
+from shared.plan import make_plan, params_type, with_filters
 from shared.settings import get_settings
 
 
@@ -38,15 +38,18 @@ def ask(
         str | None, typer.Option("--collection", "-c", help="Collection to answer from.")
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of the pipeline.")] = None,
+    filter_: Annotated[
+        list[str] | None, typer.Option("--filter", help="key=value that documents must match.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the final state as one JSON object.")] = False,
 ) -> None:
     """Answer one question in this process, node by node. Nothing of it is kept in the history."""
     if not question.strip():
         raise UsageError("The question is empty.")
-    sets = set_ or []
     # wrong words are said before work
-    plan = make_plan(get_settings(), pipeline, dict(parse_sets(sets)), collection)
-    words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in sets)]
+    plan = make_plan(get_settings(), pipeline, with_filters(set_, filter_), collection)
+    words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in set_ or [])]
+    words += [f"--filter={item}" for item in filter_ or []]
     words.append(f"--collection={_resolved(plan.collection)}")
     console = output_console()
     for event in _events([*words, "--", question]):

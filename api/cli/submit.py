@@ -14,7 +14,8 @@ from api.cli.output import print_json
 from shared import batches, history, knowledge
 from shared.db import get_engine
 from shared.errors import CraglineError
-from shared.plan import Plan, make_plan, parse_sets
+from shared.filters import as_text
+from shared.plan import Plan, make_plan, with_filters
 from shared.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def submit(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value of the pipeline, e.g. k=6 or rule=ratio:0.5.")
     ] = None,
+    filter_: Annotated[
+        list[str] | None,
+        typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
+    ] = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -42,7 +47,7 @@ def submit(
     from api.intake import open_questions
 
     settings, console = get_settings(), Console(stderr=json)
-    plan = make_plan(settings, pipeline, dict(parse_sets(set_ or [])), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
     questions = open_questions(file, column)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
@@ -89,6 +94,8 @@ def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> N
     names = sorted(set(plan.models.values()) - {plan.provider})
     models = f"{plan.provider} ({', '.join(names)})" if names else plan.provider
     lines.append(f"Pipeline {plan.pipeline}, collection {plan.collection!r}, models: {models}.")
+    if plan.params.get("filter"):
+        lines.append(f"Only documents that match {as_text(plan.params['filter'])}.")
     if plan.params.get("web_search") == "off":
         lines.append("Web search is off.")
     elif plan.params.get("web_search") == "on" and not get_settings().web_search_on:

@@ -236,6 +236,9 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["q.csv", "--column", "Topic"], 2, 'there is no column "Topic". The columns are: 1 "id", 2 "question"'),
     (["q.csv", "--set", "nope=1"], 2, "crag has no setting 'nope'. It has: k, "),
     (["q.csv", "--set", "k=many"], 2, "--set k=many: "),
+    (["q.csv", "--set", "retrieval=both"], 2, "--set retrieval=both: "),
+    (["q.csv", "--filter", "colour=red"], 2, "--filter 'colour=red': there is nothing of that name"),
+    (["q.csv", "--filter", "page"], 2, "--filter takes key=value, not 'page'."),
     (["q.csv", "--set", "upper=0.1"], 2, "lower (0.35) must not be above upper (0.1)."),
     (["q.csv", "--pipeline", "nope"], 2, "There is no pipeline 'nope'. There are: crag, rag."),
     (["q.csv", "-c", "nope"], 1, "There is no collection 'nope'. There are: "),
@@ -276,6 +279,26 @@ def test_a_queue_that_is_down_does_not_lose_the_batch(knowledge: Home) -> None:
     assert done.err == "The queue does not answer; the batch starts when it is back.\n"
     ended = knowledge.run("batch", "watch", json.loads(done.out)["batch_id"], "--json").value
     assert (ended["status"], ended["answered"]) == ("ended", 1)
+
+
+def test_only_what_a_filter_lets_through_is_found(knowledge: Home) -> None:
+    file = knowledge.write("filtered.csv", "question\nWhat does tea cost?\n")
+    words = ["--set", "retrieval=sparse", "--filter", "title=Tea", "--filter", "title=Coffee"]
+    told = knowledge.submit(file, *words)
+    assert told["answered"] == 1
+    plan = knowledge.run("batch", "show", told["batch_id"], "--json").value["plan"]["params"]
+    assert (plan["retrieval"], plan["filter"]) == ("sparse", {"title": ["Tea", "Coffee"]})
+    assert "one euro" in knowledge.results(told["batch_id"])[0]["answer"]
+    away = knowledge.submit(file, "--filter", "title=No such title", "--pipeline", "rag")
+    assert away["gave_up"] == 1
+    row = knowledge.results(away["batch_id"])[0]
+    assert row["reason"] == "no document that matches title=No such title was retrieved"
+    shown = knowledge.run("run", "show", row["run_id"], "--json").value
+    assert shown["notes"] == ["filter_matched_nothing: no passage matches title=No such title"]
+    found = knowledge.run("ask", "What does tea cost?", "--filter", "title=Tea", "--json").value
+    assert [one["title"] for one in found["documents"]] == ["Tea"]
+    said = knowledge.run("submit", file, "--filter", "title=Tea").out
+    assert "Only documents that match title=Tea." in said
 
 
 def test_paths_are_relative_to_where_the_command_is_typed(knowledge: Home) -> None:

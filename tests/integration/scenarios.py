@@ -69,6 +69,19 @@ SCENARIOS = [
         "nothing_off", ["retrieve", "decide", "give_up"], "gave_up", params=OFF, collection="hollow",
         notes=("web_search_off",), reason="no document was retrieved and web search is off",
     ),
+    # -- retrieval modes: the rest is pinned to `dense`, which always finds all three documents --------
+    Scenario("sparse", [*GRADE, "generate"], "answered", YES, {"retrieval": "sparse"}),
+    Scenario("hybrid", [*GRADE, "generate"], "answered", YES, {"retrieval": "hybrid"}),
+    Scenario("rag_hybrid", ["retrieve", "generate"], "answered", params={"retrieval": "hybrid"}, pipeline="rag"),
+    Scenario(
+        "filtered", ["retrieve", "grade_document", "decide", "generate"], "answered", SOME,
+        {"retrieval": "hybrid", "filter": ["title=Doc A"]},
+    ),
+    Scenario(
+        "filtered_away", ["retrieve", "decide", "give_up"], "gave_up", YES, {"filter": ["title=Doc X"], **OFF},
+        notes=("filter_matched_nothing", "web_search_off"),
+        reason="no document that matches title=Doc X was retrieved and web search is off",
+    ),
     # -- rag -------------------------------------------------------------------------------------------
     Scenario("rag", ["retrieve", "generate"], "answered", pipeline="rag"),
     Scenario(

@@ -36,7 +36,7 @@ def runs(cluster: Cluster) -> dict[str, int]:
 
 
 def _params(scenario: Scenario) -> dict[str, Any]:
-    return {"k": 3, **scenario.params}
+    return {"k": 3, "retrieval": "dense", **scenario.params}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ class Document(TypedDict):
     title: str
     source: str  # a path or URL a person can open
     page: int | None  # 1-based page of a PDF
-    score: float | None  # similarity of the retrieval; None where the source gives none
+    score: float | None  # of the retrieval, on its mode's own scale; None where the source gives none
     origin: str  # "store" or "web"
 
 

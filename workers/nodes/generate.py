@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from shared.filters import as_text
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
 from workers.nodes.state import CragState, RagState, Source
@@ -64,6 +65,8 @@ def why_nothing(state: CragState) -> str:
     retrieved = len(state.get("documents", []))
     if not retrieved:
         found = "no document was retrieved"
+        if filters := state["params"].get("filter"):
+            found = f"no document that matches {as_text(filters)} was retrieved"
     elif not state.get("knowledge") and state.get("strips"):
         found = f"no part of the {retrieved} retrieved documents was relevant"
     else:

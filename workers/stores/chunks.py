@@ -2,11 +2,12 @@
 
 import hashlib
 import importlib.util
+import json
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from shared.errors import CraglineError
-from workers.stores.loaders.base import LoadedDocument
+from workers.stores.loaders.base import LoadedDocument, Scalar
 from workers.stores.markdown import sections
 
 # in the ids of all points: changing it or `_point_id` makes every chunk a new one
@@ -42,6 +43,7 @@ class Chunk:
     description: str | None = None
     commit: str | None = None
     cited: str | None = None  # how an answer names the source, where that is not `source`
+    fields: Mapping[str, Scalar] = field(default_factory=dict)  # of a JSONL record: to filter by
 
 
 def split(documents: Iterable[LoadedDocument], tokens: int, overlap: int) -> Iterator[Chunk]:
@@ -74,6 +76,7 @@ def split(documents: Iterable[LoadedDocument], tokens: int, overlap: int) -> Ite
                     description=part.description,
                     commit=part.commit,
                     cited=part.cited,
+                    fields=part.fields,
                 )
                 ordinal += 1
 
@@ -205,9 +208,14 @@ def _point_id(source: str, page: int | None, content_hash: str, copy: int) -> st
 
 
 def document_hash(parts: Iterable[LoadedDocument], tokens: int, overlap: int) -> str:
-    """SHA-256 over everything that the chunks of one source depend on: text, title, pages, language, chunking."""
-    digest = hashlib.sha256(f"1\0{tokens}\0{overlap}".encode())
+    """SHA-256 over everything that the chunks of one source depend on: text, title, pages, language, fields,
+    chunking.
+
+    The number at its start is raised when more is kept with a chunk, so that the next ingest adds it.
+    """
+    digest = hashlib.sha256(f"2\0{tokens}\0{overlap}".encode())
     for part in parts:
+        fields = json.dumps(dict(part.fields), sort_keys=True)
         more = [one for one in (part.language, part.description, part.code) if one is not None]
-        digest.update(_digest(part.title, str(part.page), part.text, *more).encode())
+        digest.update(_digest(part.title, str(part.page), part.text, fields, *more).encode())
     return digest.hexdigest()

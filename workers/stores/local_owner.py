@@ -19,6 +19,7 @@ from qdrant_client import QdrantClient
 
 from shared.errors import StackError
 from shared.settings import Settings
+from workers.stores.local_words import quicken
 from workers.stores.owner_service import OwnerClient, OwnerService
 from workers.stores.qdrant import SearchableStore, VectorStore, new_lock, server_store
 
@@ -99,6 +100,7 @@ def _open_folder(home: Path, lock: int, serve: bool = False) -> VectorStore:
         # left by a killed owner: nobody else can have written it, as the lock is ours
         (home / OWNER_FILE).unlink(missing_ok=True)
         (home / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        quicken()
         client = QdrantClient(path=str(home / FOLDER), force_disable_check_same_thread=True)
     except Exception as error:
         os.close(lock)

@@ -10,8 +10,8 @@ import secrets
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
 
 from shared.clean import clean_json
 from shared.errors import (
@@ -22,7 +22,9 @@ from shared.errors import (
     PermanentError,
     TransientError,
 )
+from shared.plan import Retrieval
 from workers.models.roles import Document
+from workers.stores.bm25 import MAX_CHARS
 from workers.stores.qdrant import VectorStore, unreachable
 
 HOST = "127.0.0.1"
@@ -33,6 +35,7 @@ MAX_K = 1000
 TIMEOUT = 30.0  # seconds to wait for the other side
 _IDS = 5000  # ids in one request, well below MAX_REQUEST
 
+_MODES: dict[str, Retrieval] = {mode: mode for mode in get_args(Retrieval)}
 _KINDS: dict[str, type[CraglineError]] = {
     "NotFound": NotFound,
     "DimensionMismatch": DimensionMismatch,
@@ -122,7 +125,7 @@ def _answer(store: VectorStore, request: dict[str, Any]) -> dict[str, Any]:
     except CraglineError as error:
         kind = type(error).__name__
         return {"error": {"kind": kind if kind in _KINDS else "CraglineError", "message": str(error)}}
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return {"error": {"kind": "permanent", "message": "The request cannot be understood."}}
     except Exception as error:  # noqa: BLE001 - the client shall have an answer, and no traceback of ours
         return {
@@ -137,7 +140,12 @@ def _perform(store: VectorStore, request: dict[str, Any]) -> Any:
     name = str(request["name"])
     operations: dict[str, Callable[[], Any]] = {
         "search": lambda: store.search(
-            name, [float(number) for number in request["vector"]], min(max(int(request["k"]), 1), MAX_K)
+            name,
+            [float(number) for number in request["vector"]],
+            min(max(int(request["k"]), 1), MAX_K),
+            text=str(request["text"]),
+            mode=_MODES[request["mode"]],
+            filters={str(key): [str(one) for one in values] for key, values in request["filters"].items()},
         ),
         "count": lambda: store.count(name),
         "dimension_of": lambda: store.dimension_of(name),
@@ -153,8 +161,20 @@ class OwnerClient:
         self._port = port
         self._token = token
 
-    def search(self, name: str, vector: Sequence[float], k: int) -> list[Document]:
-        found: list[Document] = self._ask("search", name, vector=list(vector), k=k)
+    def search(
+        self,
+        name: str,
+        vector: Sequence[float],
+        k: int,
+        *,
+        text: str = "",
+        mode: Retrieval = "dense",
+        filters: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[Document]:
+        wanted = {key: list(values) for key, values in (filters or {}).items()}
+        found: list[Document] = self._ask(
+            "search", name, vector=list(vector), k=k, text=text[:MAX_CHARS], mode=mode, filters=wanted
+        )
         return found
 
     def dimension_of(self, name: str) -> int | None:

@@ -1,7 +1,8 @@
 """The vector store through qdrant-client: the same code for a Qdrant server and for the local store."""
 
+import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -14,13 +15,22 @@ from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from shared.errors import CraglineError, DimensionMismatch, NotFound, PermanentError, TransientError
+from shared.plan import Retrieval
 from shared.settings import Settings
 from workers.models.roles import Document
+from workers.stores.bm25 import question_vector
 from workers.stores.chunks import Chunk
+from workers.stores.conditions import payload_filter
+from workers.stores.fusion import fuse
+from workers.stores.points import CHANGING, changing, document_of, payload_of, sparse_of, words_of
 
+WORDS = "bm25"  # name of the sparse vector; the dense one has none
 TIMEOUT = 30  # seconds for one request to a server
 _BATCH = 64  # points in one request; the local store also lets searches in between
 _IDS = 1000  # ids in one request
+_DEPTH = 50  # passages of each ranking that are fused
+
+_log = logging.getLogger(__name__)
 
 
 class SearchableStore(Protocol):
@@ -29,8 +39,24 @@ class SearchableStore(Protocol):
     Every method may raise TransientError (`store_unreachable`) and PermanentError.
     """
 
-    def search(self, name: str, vector: Sequence[float], k: int) -> list[Document]:
-        """At most `k` passages, best first, scored by cosine (-1..1). Raises NotFound, DimensionMismatch."""
+    def search(
+        self,
+        name: str,
+        vector: Sequence[float],
+        k: int,
+        *,
+        text: str = "",
+        mode: Retrieval = "dense",
+        filters: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[Document]:
+        """At most `k` passages that match `filters`, best first.
+
+        `dense` compares `vector`, and scores by cosine (-1..1). `sparse` compares the words of `text`, and
+        scores by BM25 (above 0, no upper end); passages that share no word are not found. `hybrid` fuses
+        both by reciprocal rank, and scores 0..1, with 1 for what is first in both. What a mode does not
+        compare may be empty. Raises NotFound, DimensionMismatch, and CraglineError for a collection
+        without words.
+        """
         ...
 
     def dimension_of(self, name: str) -> int | None: ...
@@ -57,6 +83,8 @@ class VectorStore:
         self._on_close = on_close
         self._closed = False
         self._dimensions: dict[str, int] = {}  # of collections that were seen; forgotten at an error
+        self._worded: set[str] = set()  # collections that have words; forgotten at an error
+        self._completed: set[str] = set()  # collections none of whose points lacks its words
 
     def ensure_collection(self, name: str, dimension: int) -> None:
         """Make the collection if it is absent. Raises DimensionMismatch when it has another dimension."""
@@ -64,11 +92,60 @@ class VectorStore:
             with self._calling(name):
                 try:
                     vectors = q.VectorParams(size=dimension, distance=q.Distance.COSINE)
-                    self._client.create_collection(name, vectors_config=vectors)
+                    words = {WORDS: q.SparseVectorParams(modifier=q.Modifier.IDF)}
+                    self._client.create_collection(name, vectors_config=vectors, sparse_vectors_config=words)
                 except (UnexpectedResponse, ValueError):
                     if not self._client.collection_exists(name):  # else another worker was faster
                         raise
         self._check(name, dimension)
+        self._complete_words(name)
+
+    def _complete_words(self, name: str) -> None:
+        """Points of earlier versions get their words; made from the payload, nothing is embedded."""
+        if name in self._completed or not self._make_room_for_words(name):
+            return
+        lacking = q.Filter(must_not=[q.HasVectorCondition(has_vector=WORDS)])
+        offset: Any = None
+        while True:
+            with self._calling(name):
+                points, offset = self._client.scroll(
+                    name, scroll_filter=lacking, limit=_BATCH, offset=offset, with_payload=["title", "text"]
+                )
+                added = [
+                    q.PointVectors(id=point.id, vector={WORDS: words})
+                    for point in points
+                    if (words := words_of(point.payload or {}))
+                ]
+                if added:
+                    self._client.update_vectors(name, added, wait=True)
+            if offset is None:
+                break
+        self._completed.add(name)
+
+    def _make_room_for_words(self, name: str) -> bool:
+        """Whether the collection can hold words; one made by an earlier version is told to."""
+        if self._has_words(name):
+            return True
+        with self._calling(name):
+            config = q.SparseVectorNameConfig(sparse=q.SparseVectorConfig(modifier=q.Modifier.IDF))
+            try:
+                self._client.create_vector_name(name, WORDS, config, wait=True)
+            except UnexpectedResponse as error:
+                if error.status_code not in (400, 404, 405):
+                    raise
+                # a server too old for it: ingest goes on without, and a search for words says so
+                _log.warning("the Qdrant server cannot add words to the collection %s", name)
+                return False
+        return self._has_words(name)
+
+    def _has_words(self, name: str) -> bool:
+        if name not in self._worded:
+            with self._calling(name):
+                params = self._client.get_collection(name).config.params
+            if WORDS not in (params.sparse_vectors or {}):
+                return False
+            self._worded.add(name)
+        return True
 
     def dimension_of(self, name: str) -> int | None:
         """The dimension of a collection's vectors, None when there is no such collection."""
@@ -93,23 +170,31 @@ class VectorStore:
         for vector in vectors[:1]:
             self._check(name, len(vector))
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        points = [
-            q.PointStruct(id=chunk.id, vector=list(vector), payload=_payload(chunk, now))
-            for chunk, vector in zip(chunks, vectors, strict=True)
-        ]
+        worded = bool(chunks) and self._has_words(name)
+        points = []
+        for chunk, vector in zip(chunks, vectors, strict=True):
+            payload = payload_of(chunk, now)
+            words = words_of(payload) if worded else None
+            named: dict[str, Any] = {"": list(vector)} | ({WORDS: words} if words else {})
+            points.append(q.PointStruct(id=chunk.id, vector=named, payload=payload))
         for start in range(0, len(points), _BATCH):
             with self._calling(name):
                 self._client.upsert(name, points=points[start : start + _BATCH], wait=True)
 
-    def renumber(self, name: str, chunks: Sequence[Chunk]) -> None:
-        """Give stored chunks another place in their document; text and vectors stay."""
-        operations: list[Any] = [
-            q.SetPayloadOperation(set_payload=q.SetPayload(payload=_place(chunk), points=[chunk.id]))
-            for chunk in chunks
-        ]
-        for start in range(0, len(operations), _BATCH):
+    def refresh(self, name: str, chunks: Sequence[Chunk]) -> None:
+        """Bring what is kept beside the vectors of stored chunks up to date: their place, their fields."""
+        for start in range(0, len(chunks), _BATCH):
+            part = {chunk.id: changing(chunk) for chunk in chunks[start : start + _BATCH]}
             with self._calling(name):
-                self._client.batch_update_points(name, operations[start : start + _BATCH], wait=True)
+                points = self._client.retrieve(name, ids=list(part), with_payload=[*CHANGING])
+                stored = {str(point.id): point.payload or {} for point in points}
+                operations: list[Any] = [
+                    q.SetPayloadOperation(set_payload=q.SetPayload(payload=payload, points=[point]))
+                    for point, payload in part.items()
+                    if any(stored.get(point, {}).get(key) != value for key, value in payload.items())
+                ]
+                if operations:
+                    self._client.batch_update_points(name, operations, wait=True)
 
     def drop(self, name: str) -> None:
         """Remove a collection with all its points; an absent one is no error."""
@@ -127,11 +212,61 @@ class VectorStore:
                 points = q.PointIdsList(points=list(ids[start : start + _IDS]))
                 self._client.delete(name, points_selector=points, wait=True)
 
-    def search(self, name: str, vector: Sequence[float], k: int) -> list[Document]:
-        self._check(name, len(vector))
+    def search(
+        self,
+        name: str,
+        vector: Sequence[float],
+        k: int,
+        *,
+        text: str = "",
+        mode: Retrieval = "dense",
+        filters: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[Document]:
+        if mode != "sparse":
+            self._check(name, len(vector))
+        if mode != "dense":
+            self._check_words(name, mode)
+        wanted = payload_filter(filters or {})
+        words = sparse_of(question_vector(text)) if mode != "dense" else None
         with self._calling(name):
-            found = self._client.query_points(name, query=list(vector), limit=k, with_payload=True).points
-        return [_document(point) for point in found]
+            if mode == "dense":
+                return self._ranked(name, k, wanted, list(vector), payload=True)
+            if mode == "sparse":
+                return self._ranked(name, k, wanted, words, payload=True)
+            deep = max(_DEPTH, k)
+            both = [self._ranked(name, deep, wanted, one) for one in (list(vector), words)]
+            scores = dict(fuse([[point["id"] for point in one] for one in both if one])[:k])
+            points = self._client.retrieve(name, ids=list(scores), with_payload=True) if scores else []
+        documents = {str(point.id): document_of(point, scores[str(point.id)]) for point in points}
+        # in the order of the scores; one may have been deleted since
+        return [documents[one] for one in scores if one in documents]
+
+    def _ranked(
+        self,
+        name: str,
+        limit: int,
+        wanted: q.Filter | None,
+        query: list[float] | q.SparseVector | None,
+        payload: bool = False,
+    ) -> list[Document]:
+        """The points nearest to `query`, best first; none for a question without words."""
+        if query is None:
+            return []
+        using = WORDS if isinstance(query, q.SparseVector) else None
+        found = self._client.query_points(
+            name, query=query, using=using, query_filter=wanted, limit=limit, with_payload=payload
+        )
+        return [document_of(point, point.score) for point in found.points]
+
+    def _check_words(self, name: str, mode: str) -> None:
+        if self.dimension_of(name) is None:
+            raise absent(name)
+        if not self._has_words(name):
+            raise CraglineError(
+                f"The collection {name!r} was made by an earlier version and has no words to search, which "
+                f"retrieval={mode} needs. Ingest its files again with `cragline ingest PATH --collection "
+                f"{name}`: that adds them without embedding anything anew. Or use --set retrieval=dense."
+            )
 
     def count(self, name: str) -> int:
         """Points in the collection. Raises NotFound."""
@@ -180,13 +315,18 @@ class VectorStore:
             try:
                 yield
             except (UnexpectedResponse, ResourceExhaustedResponse, ResponseHandlingException) as error:
-                self._dimensions.pop(name, None)  # it may have been made anew with another one
+                self._forget(name)  # it may have been made anew in another shape
                 raise _translated(error, name) from None  # the cause may quote texts or headers
             except ValueError as error:
                 if "not found" in str(error):  # how the local store says it
-                    self._dimensions.pop(name, None)
+                    self._forget(name)
                     raise absent(name) from None
                 raise
+
+    def _forget(self, name: str) -> None:
+        self._dimensions.pop(name, None)
+        self._worded.discard(name)
+        self._completed.discard(name)
 
 
 def server_store(settings: Settings) -> VectorStore:
@@ -255,48 +395,6 @@ def _translated(
     if status in (408, 429) or status >= 500:
         return unreachable(f"it answered {status}")
     return PermanentError(f"Qdrant refused the request ({status}).", code="store_refused", where="qdrant")
-
-
-def _payload(chunk: Chunk, ingested_at: str) -> dict[str, Any]:
-    return {
-        "text": chunk.text,
-        "page": chunk.page,
-        "content_hash": chunk.content_hash,
-        "ingested_at": ingested_at,
-        **_place(chunk),
-    }
-
-
-def _place(chunk: Chunk) -> dict[str, Any]:
-    """What may change of a chunk whose text stays: where it stands, and what is said of its document."""
-    in_repository = chunk.commit is not None and chunk.lines is not None
-    known = {
-        "lines": chunk.lines,
-        "language": chunk.language,
-        "description": chunk.description,
-        "commit": chunk.commit,
-    }
-    return {
-        "title": f"{chunk.title}:{chunk.lines}" if in_repository else chunk.title,
-        "source": chunk.cited or chunk.source,
-        "ordinal": chunk.ordinal,
-        **{name: value for name, value in known.items() if value is not None},
-    }
-
-
-def _document(point: q.ScoredPoint) -> Document:
-    payload = point.payload or {}
-    page = payload.get("page")
-    return Document(
-        id=str(point.id),
-        text=str(payload.get("text", "")),
-        title=str(payload.get("title", "")),
-        source=str(payload.get("source", "")),
-        page=page if isinstance(page, int) else None,
-        # float32 arithmetic differs in the seventh digit from call to call; a history should not
-        score=round(float(point.score), 4),
-        origin="store",
-    )
 
 
 def new_lock() -> AbstractContextManager[Any]:

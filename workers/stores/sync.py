@@ -156,7 +156,8 @@ class Sync:
                 for part, vectors in zip(parts, list(pool.map(self._embed, parts)), strict=True):
                     self.patiently(partial(self.store.upsert, self.collection, part, vectors))
                     self.report(Change(chunks_added=len(part)))
-        self._renumber(changed, known, stored)
+        stayed = [chunk for one in changed for chunk in one.chunks if chunk.id in stored]
+        self.patiently(partial(self.store.refresh, self.collection, stayed))
         stale = [one for wanted in changed for one in _without(listed(wanted), wanted.ids)]
         self.patiently(partial(self.store.delete, self.collection, stale))
         self._write([(one, one.content_hash, one.ids) for one in changed], root)
@@ -165,20 +166,6 @@ class Sync:
     def _embed(self, part: Sequence[Chunk]) -> list[list[float]]:
         vectors: list[list[float]] = self.patiently(partial(self.embedder.embed_documents, _texts(part)))
         return vectors
-
-    def _renumber(self, changed: list[_Wanted], known: dict[str, _Known], stored: set[str]) -> None:
-        """Chunks that stayed, but have another place in their document now."""
-        moved: list[Chunk] = []
-        for wanted in changed:
-            row = known.get(wanted.source)
-            settled = row is not None and row.content_hash != _UNSETTLED
-            before = {one: place for place, one in enumerate(row.chunk_ids)} if row and settled else {}
-            moved += [
-                chunk
-                for chunk in wanted.chunks
-                if chunk.id in stored and (before.get(chunk.id) != chunk.ordinal or _says_where(chunk))
-            ]
-        self.patiently(partial(self.store.renumber, self.collection, moved))
 
     def drop(self, sources: Sequence[str]) -> None:
         """Remove documents with their chunks."""
@@ -283,11 +270,6 @@ def _texts(chunks: Sequence[Chunk]) -> list[str]:
         f"{one.title}\n{one.text}" if one.path.lower().endswith((".md", ".docx")) else one.text
         for one in chunks
     ]
-
-
-def _says_where(chunk: Chunk) -> bool:
-    """Whether a chunk carries more than its ordinal that an edit elsewhere in the document can change."""
-    return any((chunk.lines, chunk.language, chunk.description))
 
 
 def _union(first: Sequence[str], second: Sequence[str]) -> list[str]:

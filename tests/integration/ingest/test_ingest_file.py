@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from qdrant_client import models as q
 from sqlalchemy import Engine, func, select, update
 
 from shared import ingest as work
 from shared.db import transaction
-from shared.errors import NotFound, PermanentError, TransientError
+from shared.errors import CraglineError, NotFound, PermanentError, TransientError
 from shared.statuses import FileStatus
 from shared.tables import Collection, IngestedDocument, IngestFile
 from tests.integration.ingest.conftest import WordHash
@@ -95,6 +96,70 @@ def test_first_time_then_again(
     run(again)
     assert counts(engine, again) == ("done", 150, 0, 150, 0)
     assert embedder.embedded == []
+    in_line(engine, store)
+
+
+def test_words_and_fields_are_stored_beside_the_vectors(
+    engine: Engine, store: VectorStore, embedder: WordHash, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    records = [{"id": str(n), "text": f"record {n} on valves", "shelf": n % 3} for n in range(30)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    run(hand_in(engine, path))
+    found = store.search("docs", [], 5, text="record 17", mode="sparse")
+    assert found[0]["text"] == "record 17 on valves"
+    both = store.search("docs", embedder.embed_query("record 17 on valves"), 1, text="17", mode="hybrid")
+    assert (both[0]["text"], both[0]["score"]) == ("record 17 on valves", 1.0)
+    shelf = store.search("docs", [], 50, text="valve", mode="sparse", filters={"fields.shelf": ["2"]})
+    assert len(shelf) == 10
+
+    # a field that changes is taken over, and nothing is embedded for it
+    embedder.embedded.clear()
+    records[17]["shelf"] = 9
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    again = hand_in(engine, path)
+    run(again)
+    assert counts(engine, again) == ("done", 30, 0, 30, 0)
+    assert embedder.embedded == []
+    moved = store.search("docs", [], 50, text="valve", mode="sparse", filters={"fields.shelf": ["9"]})
+    assert [one["text"] for one in moved] == ["record 17 on valves"]
+    in_line(engine, store)
+
+
+def test_the_words_of_an_old_collection_come_with_the_next_ingest(
+    engine: Engine, store: VectorStore, embedder: WordHash, run: Run, tmp_path: Path
+) -> None:
+    """A collection as an earlier version made it: same points, no words, another document hash."""
+    path = jsonl(tmp_path / "a.jsonl", {f"r{number}": f"record {number} on valves" for number in range(80)})
+    run(hand_in(engine, path))
+    client = store._client
+    points, _ = client.scroll("docs", limit=100, with_vectors=[""], with_payload=True)
+    client.delete_collection("docs")
+    client.create_collection("docs", q.VectorParams(size=256, distance=q.Distance.COSINE))
+    old = [
+        q.PointStruct(
+            id=one.id,
+            vector=one.vector[""] if isinstance(one.vector, dict) else one.vector,  # type: ignore[arg-type]
+            payload={
+                key: value for key, value in (one.payload or {}).items() if key not in ("path", "fields")
+            },
+        )
+        for one in points
+    ]
+    client.upsert("docs", old)
+    store._forget("docs")
+    with transaction(engine) as session:
+        session.execute(update(IngestedDocument).values(content_hash="0" * 64))
+    with pytest.raises(CraglineError, match="has no words to search"):
+        store.search("docs", [], 5, text="17", mode="sparse")
+
+    embedder.embedded.clear()
+    again = hand_in(engine, path)
+    run(again)
+    assert counts(engine, again) == ("done", 80, 0, 80, 0)
+    assert embedder.embedded == []
+    assert store.search("docs", [], 5, text="17", mode="sparse")[0]["text"] == "record 17 on valves"
+    assert len(store.search("docs", embedder.embed_query("valves"), 99, filters={"path": [str(path)]})) == 80
     in_line(engine, store)
 
 
@@ -201,7 +266,7 @@ def make_stale(engine: Engine, file_id: int) -> None:
         session.execute(update(IngestFile).where(IngestFile.id == file_id).values(touched_at=long_ago))
 
 
-@pytest.mark.parametrize("where", ["embed", "upsert", "renumber", "delete", "finish"])
+@pytest.mark.parametrize("where", ["embed", "upsert", "refresh", "delete", "finish"])
 def test_killed_at_any_point_and_begun_again_gives_the_same_end(
     engine: Engine,
     store: VectorStore,

@@ -16,6 +16,7 @@ from shared.plan import (
     make_plan,
     params_type,
     parse_sets,
+    with_filters,
 )
 from shared.settings import Settings
 from workers.graphs import BUILDERS
@@ -73,6 +74,9 @@ def test_a_set_without_key_or_equals_sign_is_named(item: str) -> None:
         ("crag", {"upper": "inf"}, ["--set upper="]),
         ("crag", {"refine": "maybe"}, ["--set refine=maybe", "'auto', 'on' or 'off'"]),
         ("crag", {"max_steps": "1"}, ["--set max_steps=1"]),
+        ("rag", {"retrieval": "both"}, ["--set retrieval=both", "'dense', 'sparse' or 'hybrid'"]),
+        ("rag", {"filter": "page"}, ["--filter", "key=value", "'page'"]),
+        ("crag", {"filter": "colour=red"}, ["--filter", "'colour=red'", "fields.NAME"]),
         ("crag", {"k": "x", "ratio": "y"}, ["--set k=x", "--set ratio=y"]),
         ("crag", {"lower": "0.8", "upper": "0.7"}, ["lower (0.8)", "upper (0.7)"]),
         ("crag", {"lower": "0.95"}, ["lower (0.95)", "upper (0.6)"]),
@@ -134,6 +138,30 @@ def test_thresholds_left_unset_are_the_providers(who: Settings, provider: Any, p
     for name, value in THRESHOLDS[plan.provider].items():
         if name in plan.params:
             assert plan.params[name] == value
+
+
+def test_filters_of_both_options_are_one_in_the_plan() -> None:
+    sets = with_filters(["k=3", "filter=page=3"], ["fields.lang=nl", "page=4"])
+    params = make_plan(LOCAL, "crag", sets).params
+    assert params["filter"] == {"page": ["3", "4"], "fields.lang": ["nl"]}
+    assert params["k"] == 3
+    assert make_plan(LOCAL, "rag", with_filters([], None)).params["filter"] == {}
+    assert make_plan(LOCAL, "rag", with_filters(["filter=title=a=b"], [])).params["filter"] == {
+        "title": ["a=b"]
+    }
+    with pytest.raises(UsageError, match="--filter 'page=0'"):
+        make_plan(LOCAL, "rag", with_filters([], ["page=0"]))
+    as_object = {"page": [3, "4"], "fields.open": True}
+    wanted = {"page": ["3", "4"], "fields.open": ["true"]}
+    assert make_plan(LOCAL, "rag", {"filter": as_object}).params["filter"] == wanted
+    for odd in ({"colour": ["red"]}, {"page": [None]}, [3], 7, {"title": [{}], "x": 1}):
+        with pytest.raises(UsageError, match="filter"):
+            make_plan(LOCAL, "rag", {"filter": odd})
+
+
+def test_words_and_meaning_are_both_searched_unless_said_otherwise() -> None:
+    assert make_plan(LOCAL, "crag").params["retrieval"] == "hybrid"
+    assert make_plan(OPENAI, "rag", {"retrieval": "sparse"}).params["retrieval"] == "sparse"
 
 
 def test_a_threshold_that_is_set_stays_even_at_zero() -> None:

@@ -1,8 +1,8 @@
 """What every loader shares: the record it yields, the error it raises, and how bytes become text."""
 
 import codecs
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from shared.clean import clean_text
 from shared.errors import CraglineError
 
 MAX_WHOLE_FILE = 50 * 1024 * 1024  # bytes; JSONL is streamed and has no such limit
+Scalar = str | int | float | bool
 _BLOCK = 1 << 20
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -40,6 +41,7 @@ class LoadedDocument:
     code: str | None = None  # cut as code of this language: a value of langchain-text-splitters' Language
     commit: str | None = None  # of the repository it was read from
     cited: str | None = None  # how an answer names it, where that is not `source`
+    fields: Mapping[str, Scalar] = field(default_factory=dict)  # of a JSONL record: to filter by
 
 
 def check_size(path: Path) -> None:

@@ -36,6 +36,33 @@ def test_retrieve_asks_for_k_documents_with_the_question_or_the_rewritten_query(
     assert script.asked("retriever") == [("How old?", 2), ("age of the crag", 4)]
 
 
+@pytest.mark.parametrize(
+    ("sets", "note"),
+    [
+        ({}, ""),
+        ({"retrieval": "dense"}, ""),
+        ({"retrieval": "sparse"}, "no_word_matched: no passage has a word of the question"),
+        ({"filter": ["page=3", "page=4"]}, "filter_matched_nothing: no passage matches page=3|4"),
+        (
+            {"retrieval": "sparse", "filter": "title=T"},
+            "no_word_matched: no passage that matches title=T has a word of the question",
+        ),
+    ],
+)
+def test_a_search_that_finds_nothing_is_noted_when_there_is_a_reason(sets: dict[str, Any], note: str) -> None:
+    update = retrieve(state(params=params(**sets)), Script().resources())
+    assert update["documents"] == []
+    assert update.get("notes", []) == ([note] if note else [])
+    found = retrieve(state(params=params(**sets)), Script([document("A")]).resources())
+    assert "notes" not in found
+
+
+def test_plans_of_earlier_versions_have_no_choice_of_retrieval() -> None:
+    old = {key: value for key, value in params().items() if key not in ("retrieval", "filter")}
+    assert "notes" not in retrieve(state(params=old), Script().resources())
+    assert give_up(state(documents=[], params=old), NOTHING)["reason"].startswith("no document was retrieved")
+
+
 def test_rewrite_query_writes_the_query_and_leaves_the_question() -> None:
     script = Script(query="crag age")
     assert rewrite_query(state(), script.resources()) == {"query": "crag age"}
@@ -203,6 +230,10 @@ OFF = params(web_search="off")
     [
         ({"documents": [], "params": OFF}, "no document was retrieved and web search is off"),
         ({"documents": [], "params": params("rag")}, "no document was retrieved"),
+        (
+            {"documents": [], "params": params("rag", filter="page=3")},
+            "no document that matches page=3 was retrieved",
+        ),
         (
             {"documents": [], "web_status": "empty"},
             "no document was retrieved and the web search found nothing",

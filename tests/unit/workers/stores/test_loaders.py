@@ -263,7 +263,7 @@ def jsonl(path: Path, *records: object) -> Path:
 def test_jsonl_records_with_and_without_id(tmp_path: Path) -> None:
     path = jsonl(
         tmp_path / "a.jsonl",
-        {"id": "x", "title": "T", "text": "one", "more": [1]},
+        {"id": "x", "title": "T", "text": "one", "more": None},
         {"text": "two"},
         {"id": 7, "text": "three", "title": None},
     )
@@ -274,6 +274,26 @@ def test_jsonl_records_with_and_without_id(tmp_path: Path) -> None:
         (f"{path}#7", "a", "three"),
     ]
     assert notes == []
+
+
+def test_jsonl_fields_are_kept_to_filter_by(tmp_path: Path) -> None:
+    plain = {"lang": " nl ", "year": 2024, "price": 0.5, "open": False, "none": None, "nul": "a\x00b"}
+    odd = {"tags": ["a"], "deep": {"a": 1}, "long": "x" * 1001, "two words": 1, "big": 2**63, "inf": 1e999}
+    own = {"id": "1", "title": "T", "text": "one"}
+    path = jsonl(tmp_path / "a.jsonl", own | plain | odd, own | {"id": "2"}, own | {"id": "3", "tags": []})
+    documents, notes = loaded(path)
+    assert documents[0].fields == {"lang": "nl", "year": 2024, "price": 0.5, "open": False, "nul": "a\ufffdb"}
+    assert documents[1].fields == {}
+    assert notes == [
+        "fields that cannot be filtered by, and are not kept: tags, deep, long, two words, big, inf"
+    ]
+
+
+def test_jsonl_many_fields_are_bounded(tmp_path: Path) -> None:
+    records = [{"text": "x", **{f"f{n}_{row}": n for n in range(200)}} for row in range(5)]
+    documents, notes = loaded(jsonl(tmp_path / "a.jsonl", *records))
+    assert [len(one.fields) for one in documents] == [32] * 5
+    assert len(notes) == 1 and len(notes[0]) < 500
 
 
 def test_jsonl_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -71,6 +71,12 @@ def test_another_process_searches_through_the_owner(settings: Settings) -> None:
         found = store.search("docs", vector(4), 3)
         assert [len(found), found[0]["text"], found[0]["id"]] == [3, "passage number 4", chunk(4).id]
         assert found[0]["score"] == pytest.approx(1.0, abs=1e-5)
+        by_words = store.search("docs", [], 3, text="number 7 " + "\ud800" * 50_000, mode="sparse")
+        assert by_words[0]["id"] == chunk(7).id
+        both = store.search("docs", vector(4), 3, text="number 7", mode="hybrid")
+        assert {one["id"] for one in both} >= {chunk(4).id, chunk(7).id}
+        only = store.search("docs", vector(4), 3, filters={"source": ["/d/a.txt#2", "/d/a.txt#3"]})
+        assert {one["id"] for one in only} == {chunk(2).id, chunk(3).id}
         assert store.count("docs") == 10
         assert store.dimension_of("docs") == 8
         assert store.dimension_of("other") is None
@@ -194,6 +200,25 @@ def test_without_the_token_there_is_no_answer(owner: tuple[int, str], data: byte
         {"op": "search", "name": "docs"},
         {"op": "search", "name": "docs", "vector": "abc", "k": 1},
         {"op": "search", "name": "docs", "vector": [1] * 8, "k": "many"},
+        {"op": "search", "name": "docs", "vector": [1] * 8, "k": 1, "text": "", "mode": "odd", "filters": {}},
+        {
+            "op": "search",
+            "name": "docs",
+            "vector": [1] * 8,
+            "k": 1,
+            "text": "",
+            "mode": "dense",
+            "filters": [1],
+        },
+        {
+            "op": "search",
+            "name": "docs",
+            "vector": [],
+            "k": 1,
+            "text": "",
+            "mode": [],
+            "filters": {"page": ["x"]},
+        },
         {"op": "existing_ids", "name": "docs", "ids": 5},
         {},
     ],

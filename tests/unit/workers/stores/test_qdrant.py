@@ -1,5 +1,6 @@
 """The store on a local folder, and the errors of a server by a scripted transport."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -81,11 +82,11 @@ def test_storing_again_replaces_and_deleting_removes(store: VectorStore) -> None
     assert store.existing_ids("docs", []) == set()
 
 
-def test_renumber_changes_the_place_only(store: VectorStore) -> None:
+def test_refresh_changes_what_is_kept_beside_the_vectors_only(store: VectorStore) -> None:
     store.ensure_collection("docs", 8)
     store.upsert("docs", [chunk(1)], [vector(1)])
-    store.renumber("docs", [replace(chunk(1), ordinal=7)])
-    store.renumber("docs", [])
+    store.refresh("docs", [dataclasses.replace(chunk(1), ordinal=7)])
+    store.refresh("docs", [])
     point = store._client.retrieve("docs", [chunk(1).id], with_payload=True)[0]
     assert point.payload is not None
     assert point.payload["ordinal"] == 7
