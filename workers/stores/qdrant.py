@@ -200,6 +200,8 @@ class VectorStore:
         """Remove a collection with all its points; an absent one is no error."""
         with self._calling(name):
             self._dimensions.pop(name, None)
+            self._worded.discard(name)
+            self._completed.discard(name)
             if self._client.collection_exists(name):
                 self._client.delete_collection(name)
 
