@@ -23,8 +23,15 @@ def resolve(engine: Engine, name: str) -> str:
 
 
 def resolved(engine: Engine, plan: Plan) -> Plan:
-    """`plan` with its collection's alias resolved, so that switching the alias later changes nothing for it."""
-    return plan.model_copy(update={"collection": resolve(engine, plan.collection)})
+    """`plan` with its collection's alias resolved, so that switching the alias later changes nothing for it,
+    and with the collection's description where the pipeline wants one and was given none."""
+    name = resolve(engine, plan.collection)
+    params = dict(plan.params)
+    if params.get("description") == "":
+        with transaction(engine) as session:
+            found = session.scalar(select(Collection.description).where(Collection.name == name))
+        params["description"] = found or ""
+    return plan.model_copy(update={"collection": name, "params": params})
 
 
 def list_collections(engine: Engine) -> list[dict[str, Any]]:
