@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 
 from shared import batches
 from shared.db import transaction
-from shared.plan import Plan, make_plan
+from shared.plan import PIPELINES, Plan, make_plan
 from shared.settings import Settings
 from tests.integration.cluster import read_rows, rows
 from tests.unit.workers.nodes.fakes import Script
@@ -53,7 +53,7 @@ class Bench:
 
     # -- work ------------------------------------------------------------------------------------------
     def plan(self, pipeline: str = "crag", **sets: Any) -> Plan:
-        if pipeline in ("crag", "rag"):
+        if pipeline in PIPELINES:
             return make_plan(self.settings, pipeline, sets)
         plan = make_plan(self.settings, "rag")
         return plan.model_copy(update={"pipeline": pipeline, "params": {**plan.params, **sets}})
