@@ -18,7 +18,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from shared.clean import needs_cleaning
 from shared.db import transaction
-from shared.errors import NotFound, UsageError
+from shared.errors import CraglineError, NotFound, UsageError
 from shared.queue import RETRIEVAL
 from shared.statuses import FileStatus
 from shared.tables import IngestFile
@@ -26,8 +26,14 @@ from shared.tables import IngestFile
 SUFFIXES = frozenset({".txt", ".md", ".html", ".htm", ".pdf", ".jsonl"})
 TASK = "ingest.file"
 STALE_SECONDS = 60.0  # a running file whose worker was not heard of for so long may be taken by another
+_NO_TEXT = "holds no text"  # a file that was read without a fault and gave no document
 _COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_BY_PRODUCTS = frozenset({".pyc", ".pyo"})  # not worth naming among what was left out
 _ROWS = 1000  # rows in one INSERT
+
+
+class CannotIngest(CraglineError):
+    """A named path holds nothing that can be ingested."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ def expand(paths: Sequence[Path]) -> tuple[list[Path], Counter[str]]:
     """The files to ingest, absolute, each once, in a stable order; and what was left out, by reason.
 
     Hidden files and folders are left out. Links to folders are not followed, which also keeps loops out.
-    Raises NotFound for a path that does not exist, UsageError for a named file of an unknown kind.
+    What a program made and nobody wrote (`__pycache__`) is passed over in silence.
+    Raises NotFound for a path that does not exist, CannotIngest for a named one that is of no use.
     """
     files: dict[Path, None] = {}
     skipped: Counter[str] = Counter()
@@ -91,23 +98,25 @@ def expand(paths: Sequence[Path]) -> tuple[list[Path], Counter[str]]:
         if not absolute.exists():
             raise NotFound(f"{path}: no such file or folder.")
         if not absolute.is_file():
-            raise UsageError(f"{path}: neither a file nor a folder.")
+            raise CannotIngest(f"{path}: neither a file nor a folder.")
         if absolute.suffix.lower() not in SUFFIXES:
             known = " ".join(sorted(SUFFIXES))
-            raise UsageError(f"{path}: this kind of file cannot be ingested; these can: {known}")
+            raise CannotIngest(f"{path}: this kind of file cannot be ingested; these can: {known}")
         if needs_cleaning(str(absolute)):
-            raise UsageError(f"{str(path)!r}: the name is not valid UTF-8; rename the file.")
+            raise CannotIngest(f"{str(path)!r}: the name is not valid UTF-8; rename the file.")
         files[absolute] = None
     return list(files), skipped
 
 
 def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
         for name in sorted(names):
             path = Path(where) / name
             if name.startswith("."):
                 skipped["hidden"] += 1
+            elif path.suffix.lower() in _BY_PRODUCTS:
+                continue
             elif path.suffix.lower() not in SUFFIXES:
                 skipped[path.suffix.lower() or "no suffix"] += 1
             elif needs_cleaning(str(path)):
@@ -119,13 +128,13 @@ def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
 
 
 def create(engine: Engine, paths: Sequence[Path], collection: str) -> Ingest:
-    """Write the rows of one ingest. Raises what `expand` and `check_collection_name` raise, and UsageError
+    """Write the rows of one ingest. Raises what `expand` and `check_collection_name` raise, and CannotIngest
     when there is nothing to ingest; then nothing was written."""
     check_collection_name(collection)
     files, skipped = expand(paths)
     if not files:
         left_out = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common(8))
-        raise UsageError(f"Nothing to ingest there{f' (left out: {left_out})' if left_out else ''}.")
+        raise CannotIngest(f"Nothing to ingest there{f' (left out: {left_out})' if left_out else ''}.")
     ingest_id = str(uuid.uuid4())
     rows = [{"ingest_id": ingest_id, "collection": collection, "path": str(file)} for file in files]
     ids: list[int] = []
@@ -166,9 +175,11 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
         ).one()
         if not counts[0]:
             raise NotFound(f"There is no ingest {ingest_id!r}.")
+        empty = and_(IngestFile.status == FileStatus.DONE, IngestFile.documents == 0)
+        noted = func.cardinality(IngestFile.notes) > 0
         said = session.execute(
-            select(IngestFile.path, IngestFile.error, IngestFile.notes)
-            .where(of_this, or_(IngestFile.error.is_not(None), func.cardinality(IngestFile.notes) > 0))
+            select(IngestFile.path, IngestFile.error, IngestFile.notes, empty)
+            .where(of_this, or_(IngestFile.error.is_not(None), noted, empty))
             .order_by(IngestFile.id)
         ).all()
     files, pending, running, done, failed, *sums = (int(value) for value in counts)
@@ -183,8 +194,12 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
         added,
         unchanged,
         removed,
-        failures=[(path, error) for path, error, _ in said if error is not None],
-        notes=[(path, note) for path, _, notes in said for note in notes],
+        failures=[(path, error) for path, error, _, _ in said if error is not None],
+        notes=[
+            (path, note)
+            for path, _, notes, empty in said
+            for note in [*notes, *([_NO_TEXT] if empty else [])]
+        ],
     )
 
 
