@@ -3,8 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import Engine, create_engine
+from psycopg import DataError
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.types.datetime import IntervalLoader
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 
@@ -37,13 +43,47 @@ def database_url(settings: Settings) -> str:
 
 
 def make_engine(url: str, *, pool_size: int = 5) -> Engine:
-    return create_engine(
+    engine = create_engine(
         sqlalchemy_url(url),
         pool_size=pool_size,
         max_overflow=pool_size + 2,
         pool_pre_ping=True,  # a restarted Postgres must not fail the first query of each pooled connection
         connect_args={"connect_timeout": 10, "application_name": "cragline"},
     )
+    event.listen(engine, "connect", _read_every_time)
+    return engine
+
+
+_TIMES = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
+
+
+def _read_every_time(connection: Any, _record: object) -> None:
+    """Let times that Python has no value for (infinity, before year 1, after 9999, 24:00) be read as
+    Postgres's own words, instead of failing the whole query."""
+    for name in _TIMES:
+        oid = connection.adapters.types[name].oid
+        usual = connection.adapters.get_loader(oid, Format.TEXT)
+        if name == "interval":  # the one in C lets a long interval overflow into a wrong one
+            usual = IntervalLoader
+        connection.adapters.register_loader(oid, _or_text(usual))
+
+
+def _or_text(usual: type[Loader]) -> type[Loader]:
+    class OrText(Loader):
+        def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+            super().__init__(oid, context)
+            self._usual = usual(oid, context)
+
+        def load(self, data: Buffer) -> Any:
+            text = bytes(data).decode()
+            if text.endswith("infinity"):  # as an interval it would be read as none at all
+                return text
+            try:
+                return self._usual.load(data)
+            except (DataError, OverflowError, NotImplementedError):  # the last: another IntervalStyle
+                return text
+
+    return OrText
 
 
 @lru_cache(maxsize=1)

@@ -20,12 +20,13 @@ from shared.db import transaction
 from shared.errors import NotFound, UsageError
 from shared.knowledge import resolve
 from shared.queue import RETRIEVAL
-from shared.sources import Options, Work, plan_work
+from shared.sources import CannotIngest, Options, Work, plan_work
 from shared.statuses import FileStatus
 from shared.tables import IngestFile
 
 TASK = "ingest.file"
 STALE_SECONDS = 60.0  # a running file whose worker was not heard of for so long may be taken by another
+_NO_TEXT = "holds no text"  # a file that was read without a fault and gave no document
 _COLLECTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ROWS = 1000  # rows in one INSERT
 
@@ -82,14 +83,14 @@ def create(
 ) -> Ingest:
     """Write the rows of one ingest. An alias stands for the collection it points to now.
 
-    Raises what `plan_work` and `check_collection_name` raise, and UsageError when there is nothing to
+    Raises what `plan_work` and `check_collection_name` raise, and CannotIngest when there is nothing to
     ingest; then nothing was written.
     """
     check_collection_name(collection)
     work, skipped = plan_work(sources, options or Options())
     if not work:
         left_out = ", ".join(f"{count} {reason}" for reason, count in skipped.most_common(8))
-        raise UsageError(f"Nothing to ingest there{f' (left out: {left_out})' if left_out else ''}.")
+        raise CannotIngest(f"Nothing to ingest there{f' (left out: {left_out})' if left_out else ''}.")
     name = resolve(engine, collection)
     ingest_id, ids = put_in_line(engine, name, work)
     return Ingest(ingest_id, ids, skipped, name, Counter(one.kind for one in work))
@@ -147,9 +148,11 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
         ).one()
         if not counts[0]:
             raise NotFound(f"There is no ingest {ingest_id!r}.")
+        empty = and_(IngestFile.status == FileStatus.DONE, IngestFile.documents == 0)
+        noted = func.cardinality(IngestFile.notes) > 0
         said = session.execute(
-            select(IngestFile.path, IngestFile.error, IngestFile.notes)
-            .where(of_this, or_(IngestFile.error.is_not(None), func.cardinality(IngestFile.notes) > 0))
+            select(IngestFile.path, IngestFile.error, IngestFile.notes, empty)
+            .where(of_this, or_(IngestFile.error.is_not(None), noted, empty))
             .order_by(IngestFile.id)
         ).all()
     files, pending, running, done, failed, *sums = (int(value) for value in counts)
@@ -164,8 +167,12 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
         added,
         unchanged,
         removed,
-        failures=[(path, error) for path, error, _ in said if error is not None],
-        notes=[(path, note) for path, _, notes in said for note in notes],
+        failures=[(path, error) for path, error, _, _ in said if error is not None],
+        notes=[
+            (path, note)
+            for path, _, notes, empty in said
+            for note in [*notes, *([_NO_TEXT] if empty else [])]
+        ],
         documents_removed=documents_removed,
     )
 

@@ -5,12 +5,14 @@ Values come from the environment and from a `.env` file in the working directory
 `OPENAI_BASE_URL`, `TAVILY_API_KEY`). `docs/settings.md` is generated from the descriptions below.
 """
 
+import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from shared.errors import UsageError
 
@@ -118,7 +120,12 @@ class Settings(BaseSettings):
     @field_validator("home")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+        try:
+            return value.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError("there is no such user whose folder ~ could stand for") from None
+        except FileNotFoundError:
+            raise ValueError("a relative path, but the working directory is gone") from None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -146,11 +153,27 @@ class Settings(BaseSettings):
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
-    """The process's settings, read once. Raises UsageError that names the variables, never their values."""
+    """The process's settings, read once. Raises UsageError that names the variables (or the `.env` file),
+    never their values."""
     try:
         return Settings()
     except ValidationError as error:
         raise UsageError(" ".join(map(_explain, error.errors(include_input=False)))) from None
+    except SettingsError as error:  # a dict or list that is not JSON; its text names the field only
+        found = _FIELD.search(str(error))
+        name = _variable(found[1]) if found else "A setting"
+        raise UsageError(f"{name}: not valid JSON.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{_dotenv()}: not UTF-8. Save it as UTF-8.") from None
+    except OSError as error:
+        raise UsageError(f"{_dotenv()}: cannot be read ({error.strerror}).") from None
+
+
+_FIELD = re.compile(r'field "(\w+)"')
+
+
+def _dotenv() -> str:
+    return os.path.abspath(str(Settings.model_config["env_file"]))
 
 
 def _explain(problem: Any) -> str:
@@ -158,5 +181,8 @@ def _explain(problem: Any) -> str:
     name = str(problem["loc"][0]) if problem["loc"] else ""
     if not name:
         return f"{message}."
-    variable = name if name.isupper() else f"CRAGLINE_{name.upper()}"
-    return f"{variable}: {message}."
+    return f"{_variable(name)}: {message}."
+
+
+def _variable(name: str) -> str:
+    return name if name.isupper() else f"CRAGLINE_{name.upper()}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.clean import needs_cleaning
-from shared.errors import NotFound, UsageError
+from shared.errors import CraglineError, NotFound, UsageError
 from shared.globs import wanted
 from shared.statuses import WorkKind
 from shared.urls import FetchError, checked_url, shown
@@ -17,6 +17,13 @@ from shared.urls import FetchError, checked_url, shown
 SUFFIXES = frozenset({".txt", ".md", ".html", ".htm", ".pdf", ".docx", ".jsonl", ".csv"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SSH = re.compile(r"[\w.-]+@[\w.-]+:")
+
+
+_BY_PRODUCTS = frozenset({".pyc", ".pyo"})  # not worth naming among what was left out
+
+
+class CannotIngest(CraglineError):
+    """A named path holds nothing that can be ingested."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +99,9 @@ def expand(paths: Sequence[Path], options: Options | None = None) -> tuple[list[
     """The files to ingest, absolute, each once, in a stable order; and what was left out, by reason.
 
     The globs of `options` choose among the files of folders. Hidden files and folders are left out. Links
-    to folders are not followed, which also keeps loops out.
-    Raises NotFound for a path that does not exist, UsageError for a named file of an unknown kind.
+    to folders are not followed, which also keeps loops out. What a program made and nobody wrote
+    (`__pycache__`) is passed over in silence.
+    Raises NotFound for a path that does not exist, CannotIngest for a named one that is of no use.
     """
     files: dict[Path, None] = {}
     skipped: Counter[str] = Counter()
@@ -111,23 +119,25 @@ def expand(paths: Sequence[Path], options: Options | None = None) -> tuple[list[
         if not absolute.exists():
             raise NotFound(f"{path}: no such file or folder.")
         if not absolute.is_file():
-            raise UsageError(f"{path}: neither a file nor a folder.")
+            raise CannotIngest(f"{path}: neither a file nor a folder.")
         if absolute.suffix.lower() not in SUFFIXES:
             known = " ".join(sorted(SUFFIXES))
-            raise UsageError(f"{path}: this kind of file cannot be ingested; these can: {known}")
+            raise CannotIngest(f"{path}: this kind of file cannot be ingested; these can: {known}")
         if needs_cleaning(str(absolute)):
-            raise UsageError(f"{str(path)!r}: the name is not valid UTF-8; rename the file.")
+            raise CannotIngest(f"{str(path)!r}: the name is not valid UTF-8; rename the file.")
         files[absolute] = None
     return list(files), skipped
 
 
 def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
         for name in sorted(names):
             path = Path(where) / name
             if name.startswith("."):
                 skipped["hidden"] += 1
+            elif path.suffix.lower() in _BY_PRODUCTS:
+                continue
             elif path.suffix.lower() not in SUFFIXES:
                 skipped[path.suffix.lower() or "no suffix"] += 1
             elif needs_cleaning(str(path)):

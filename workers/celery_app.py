@@ -1,4 +1,5 @@
-"""The worker's entry: `celery -A workers.celery_app worker`. Importing it refuses graphs that cannot run."""
+"""The worker's entry: `celery -A workers.celery_app worker`. Importing it refuses graphs that cannot run:
+one line on stderr, and exit code 1."""
 
 import logging
 import threading
@@ -11,6 +12,7 @@ from shared import ingest
 from shared.logs import configure_logging
 from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, make_app, redis_url
 from shared.settings import get_settings
+from workers.runner.graph_adapter import UnsupportedGraph
 from workers.runner.runtime import Runtime
 from workers.runner.tasks import register
 
@@ -57,7 +59,10 @@ def runtime() -> Runtime:
         return _runtime
 
 
-register(app, runtime)
+try:
+    register(app, runtime)
+except UnsupportedGraph as error:
+    raise SystemExit(f"The pipelines cannot run: {error}") from None
 
 
 @app.task(name="ingest.file", queue=RETRIEVAL, ignore_result=True)

@@ -13,7 +13,7 @@ from typing import Any
 from shared.clean import clean_json, clean_text
 from shared.errors import CallError, CraglineError
 from shared.logs import configure_logging
-from shared.plan import make_plan, with_filters
+from shared.plan import PIPELINES, make_plan, with_filters
 from shared.settings import Settings, get_settings
 from workers.bootstrap import Parts
 from workers.models.calls import CallRecord, MemoryRecorder
@@ -89,11 +89,11 @@ def main() -> int:
     ask.add_argument("--set", action="append", default=[])
     ask.add_argument("--filter", action="append", default=[])
     graph = commands.add_parser("graph")
-    graph.add_argument("pipeline", choices=sorted(adapters()))
+    graph.add_argument("pipeline", choices=sorted(PIPELINES))
     arguments = parser.parse_args()
-    settings = get_settings()
-    configure_logging(settings)
     try:
+        settings = get_settings()
+        configure_logging(settings)
         return _graph(arguments) if arguments.command == "graph" else _ask(settings, arguments)
     except CallError as error:
         _say({"error": f"{error.code}: {error}", "exit_code": 1})

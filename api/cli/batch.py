@@ -11,19 +11,22 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from api.cli import watch
-from api.cli.output import console, duration, print_json, table
+from api.cli.output import console, duration, in_bigint, print_json, table
 from api.results import ResultRow, save, write_csv, write_jsonl
 from shared import history
 from shared.db import get_engine
 
 app = typer.Typer(help="Batches: list, show, watch.", no_args_is_help=True)
-BatchId = Annotated[int, typer.Argument(metavar="BATCH", help="The batch's number.")]
+BatchId = Annotated[
+    int, typer.Argument(metavar="BATCH", help="The batch's number.", callback=in_bigint("batch"))
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 50, json: Json = False
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, newest first.")] = 50,
+    json: Json = False,
 ) -> None:
     """The newest batches."""
     rows = history.list_batches(get_engine(), limit)
@@ -89,8 +92,10 @@ def _facts(title: str, facts: dict[str, Any]) -> Table:
 @app.command("watch")
 def watch_(batch: BatchId, json: Json = False) -> None:
     """Stay until the batch has ended."""
+    engine = get_engine()
     with watch.interruptible(batch, Console(stderr=True)):
-        row = watch.until_ended(get_engine(), batch, Console(stderr=json), quiet=json)
+        history.progress(engine, batch)  # a wrong number or address is told at once, not waited for
+        row = watch.until_ended(engine, batch, Console(stderr=json), quiet=json)
     if json:
         print_json(watch.as_json(row))
 

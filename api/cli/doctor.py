@@ -6,18 +6,20 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
+from pydantic import SecretStr
 from rich.table import Table
 from rich.text import Text
 from sqlalchemy import select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.cli.output import console, print_json
+from api.cli import probes
+from api.cli.output import address, console, print_json
 from shared.db import database_url, make_engine
 from shared.errors import CraglineError
 from shared.plan import embedding_name
 from shared.settings import Settings, get_settings
 from shared.stack.secrets import secrets_path
-from shared.stack.state import running_stack
+from shared.stack.state import check_home, read_state, running_stack
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,33 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _stack(settings: Settings) -> Iterator[Finding]:
-    yield Finding("ok", "home", str(settings.home))
-    state = running_stack(settings.home)
-    if state is not None:
+    try:
+        there = check_home(settings.home)
+        state = read_state(settings.home)
+    except CraglineError as error:
+        yield Finding("bad", "home", str(error))
+        return
+    yield Finding("ok", "home", f"{settings.home}{'' if there else ' (made by `cragline up`)'}")
+    if state is not None and state.supervised():
         parts = ", ".join(part.name for part in state.parts)
-        yield Finding(
-            "ok", "stack", f"running: {parts}. Flower's password is in {secrets_path(settings.home)}."
-        )
+        yield Finding("ok", "stack", f"{'running' if state.ready else 'starting'}: {parts}")
+        if url := state.url("flower"):
+            yield Finding("ok", "flower", f"{url}, user {settings.flower_user}, {_password(settings)}")
+        return
+    left = [f"{part.name} (pid {part.pid})" for part in state.parts if part.alive()] if state else []
+    if left:
+        says = f"its supervisor is gone, but parts left behind are running: {', '.join(left)}"
+        yield Finding("bad", "stack", f"{says}; `cragline down` stops them.")
     elif settings.database_url and settings.redis_url:
         yield Finding("note", "stack", "none is running here; database and Redis are set by URL.")
     else:
         yield Finding("bad", "stack", "not running. `cragline up -d` starts it.")
+
+
+def _password(settings: Settings) -> str:
+    if settings.flower_password is not None:
+        return "password: CRAGLINE_FLOWER_PASSWORD"
+    return f"password: `flower` in {secrets_path(settings.home)}"
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
@@ -148,13 +166,19 @@ def _workers(settings: Settings) -> Iterator[Finding]:
 
 def _own_workers(settings: Settings) -> int | None:
     """How many answers to wait for; None, where others may share the queue: all that come in time."""
-    state = running_stack(settings.home) if settings.redis_url is None else None
+    try:
+        state = running_stack(settings.home) if settings.redis_url is None else None
+    except CraglineError:
+        return None
     return sum(part.name.startswith("worker-") for part in state.parts) or None if state else None
 
 
 def _knowledge(settings: Settings) -> Iterator[Finding]:
-    store = f"Qdrant at {settings.qdrant_url}" if settings.qdrant_url else "local, in the home folder"
-    yield Finding("ok", "vector store", store)
+    if settings.qdrant_url:
+        level, says = probes.qdrant(settings.qdrant_url, _secret(settings.qdrant_api_key))
+        yield Finding(level, "vector store", says)
+    else:
+        yield Finding("ok", "vector store", "local, in the home folder")
     try:
         engine = make_engine(database_url(settings), pool_size=1)
         try:
@@ -189,7 +213,7 @@ def _models(settings: Settings) -> Iterator[Finding]:
         says = "local: quotes and cosines, no key needed; they cannot reason. Set OPENAI_API_KEY for a model that can."
         yield Finding("note", "models", says)
     else:
-        where = settings.openai_base_url or "OpenAI"
+        where = address(settings.openai_base_url) if settings.openai_base_url else "OpenAI"
         yield Finding(
             "ok", "models", f"{settings.chat_model} at {where}; embeddings: {embedding_name(settings)}"
         )
@@ -197,11 +221,24 @@ def _models(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 "bad", "models", "openai is chosen, but OPENAI_API_KEY is not set; every run would fail."
             )
+    if "openai" in (settings.provider, settings.embedding_provider):
+        yield _model_server(settings)
     if settings.web_search_on:
-        yield Finding("ok", "web search", "on (Tavily)")
+        yield Finding("ok", "web search", "on (Tavily; not checked: a search costs money)")
     else:
         yield Finding(
             "note",
             "web search",
             "off: no TAVILY_API_KEY. What the store does not hold is given up, and said.",
         )
+
+
+def _model_server(settings: Settings) -> Finding:
+    if not settings.openai_base_url:
+        return Finding("note", "model server", "OpenAI itself: neither the key nor the models are checked")
+    level, says = probes.models(settings.openai_base_url, _secret(settings.openai_api_key))
+    return Finding(level, "model server", says)
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return value.get_secret_value() if value is not None else None

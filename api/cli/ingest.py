@@ -4,7 +4,7 @@ import json as jsonlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
+from api.cli.output import counted
+from api.cli.patience import Patience
 from shared import ingest as work
 from shared.db import get_engine
 from shared.errors import CraglineError
@@ -28,6 +30,10 @@ SHOWN = 20  # errors and notes shown one by one; --json has them all
 
 class NobodyThere(CraglineError):
     """No worker takes the files."""
+
+
+class QueueAway(CraglineError):
+    """The messages could not be sent; the files stay in line."""
 
 
 def ingest(
@@ -90,12 +96,16 @@ def watch_work(console: Console, ingest_id: str, file_ids: list[int], *, quiet: 
     def publish(ids: list[int]) -> None:
         _publish(app, ids)
 
-    publish(file_ids)
     try:
+        publish(file_ids)
         with _bar(console, len(file_ids), off=quiet) as show:
             return follow(get_engine(), ingest_id, publish, show)
     except KeyboardInterrupt:
-        console.print(f"Stopped watching; the workers go on with {len(file_ids)} files (ingest {ingest_id}).")
+        console.print(
+            f"Stopped watching; the workers go on with {counted(len(file_ids), 'file')} (ingest {ingest_id}).",
+            highlight=False,
+            soft_wrap=True,
+        )
         raise typer.Exit(130) from None
 
 
@@ -109,27 +119,33 @@ def follow(
 ) -> work.Progress:
     """Wait until every file has ended; publish again what nobody took.
 
-    Raises NobodyThere when no file is taken for `NOBODY_SECONDS` and no worker is busy with other files.
+    Raises NobodyThere when no file is taken for `NOBODY_SECONDS` and no worker is busy with other files,
+    CraglineError that names the ingest when the database stays away. A queue that is away is tried again.
     """
+    patience = Patience(f"The files stay in line (ingest {ingest_id}) and the workers go on.", sleep, clock)
     published = moved = clock()
     before: work.Progress | None = None
     while True:
-        now = work.progress(engine, ingest_id)
+        asked = clock()
+        now, busy = patience(lambda: (work.progress(engine, ingest_id), work.somebody_works(engine)))
+        moved += clock() - asked  # nobody could have taken a file while the database was away
         show(now)
         if now.ended:
             return now
         if now != before:
             before, moved = now, clock()
-        if work.somebody_works(engine):
+        if busy:
             moved = clock()  # a big file takes its time, or those of others come first
         if clock() - moved > NOBODY_SECONDS:
             raise NobodyThere(
                 f"No worker took a file for {NOBODY_SECONDS:.0f} seconds. Is the stack up? `cragline up -d` "
-                f"starts it, `cragline doctor` looks. {now.pending + now.running} files stay in line (ingest "
-                f"{ingest_id}) and are taken when a worker comes; ingesting them again is harmless too."
+                f"starts it, `cragline doctor` looks. Still in line (ingest {ingest_id}): "
+                f"{counted(now.pending + now.running, 'file')}, which a worker takes when it comes; ingesting "
+                "again is harmless too."
             )
         if clock() - published > REPUBLISH_SECONDS:
-            publish(work.unclaimed(engine, ingest_id))
+            with suppress(QueueAway):  # told by NobodyThere, if it stays away
+                publish(patience(lambda: work.unclaimed(engine, ingest_id)))
             published = clock()
         sleep(POLL_SECONDS)
 
@@ -160,7 +176,7 @@ def _publish(app: Any, ids: list[int]) -> None:
     try:
         work.wake(app, ids)
     except (OperationalError, RedisError, OSError) as error:
-        raise CraglineError(
+        raise QueueAway(
             f"The queue cannot be reached ({type(error).__name__}). The files stay in line and are taken "
             "when it is back and `cragline ingest` is called again; `cragline doctor` looks what is wrong."
         ) from None
@@ -176,7 +192,7 @@ def _bar(console: Console, files: int, off: bool) -> Iterator[Callable[[work.Pro
         TextColumn("ingest"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("files, {task.fields[chunks]} chunks"),
+        TextColumn("files; chunks: {task.fields[chunks]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
@@ -195,17 +211,18 @@ def _files(made: work.Ingest, ended: work.Progress) -> int:
 
 def _tell(console: Console, made: work.Ingest, ended: work.Progress, prune: bool) -> None:
     files = _files(made, ended)
-    what = "files" if set(made.kinds) <= {WorkKind.FILE, WorkKind.PRUNE} else "sources"
+    what = "file" if set(made.kinds) <= {WorkKind.FILE, WorkKind.PRUNE} else "source"
     lines = [
-        f"{max(files - ended.failed, 0)} of {files} {what} ingested into {made.collection!r}: "
-        f"{ended.documents} documents; chunks: {ended.chunks_added} added, {ended.chunks_unchanged} unchanged, "
+        f"{max(files - ended.failed, 0):,} of {counted(files, what)} ingested into {made.collection!r}: "
+        f"{counted(ended.documents, 'document')}; "
+        f"chunks: {ended.chunks_added} added, {ended.chunks_unchanged} unchanged, "
         f"{ended.chunks_removed} removed."
     ]
     if prune:
         lines.append(f"Pruned: {ended.documents_removed} documents whose source is gone.")
     if made.skipped:
         left_out = ", ".join(f"{count} {reason}" for reason, count in made.skipped.most_common(8))
-        lines.append(f"Left out of the folders: {made.skipped.total()} files ({left_out}).")
+        lines.append(f"Left out of the folders: {counted(made.skipped.total(), 'file')} ({left_out}).")
     # an error names its file itself
     lines += _some("Not ingested", [error for _, error in ended.failures])
     lines += _some("Noted", [f"{path}: {note}" for path, note in ended.notes])

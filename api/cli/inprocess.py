@@ -21,14 +21,27 @@ from shared.errors import CraglineError, UsageError
 from shared.knowledge import resolve
 from shared.plan import make_plan, params_type, with_filters
 from shared.settings import get_settings
+from shared.stack.state import make_home
 
 
 def graph(pipeline: Annotated[str, typer.Argument(help="crag or rag.")]) -> None:
     """Draw a pipeline as Mermaid text, from the compiled graph."""
     params_type(pipeline)
-    done = subprocess.run([*_WORKER, "graph", pipeline], check=False)
+    done = subprocess.run(
+        [*_WORKER, "graph", pipeline], stdout=subprocess.PIPE, text=True, encoding="utf-8", check=False
+    )
     if done.returncode:
+        if lines := done.stdout.splitlines():
+            raise _told(jsonlib.loads(lines[-1]))
         raise CraglineError("The graph could not be drawn; the lines above say why.")
+    print(done.stdout, end="")
+
+
+def _told(event: dict[str, Any]) -> CraglineError:
+    """The error that the process told."""
+    error = CraglineError(event["error"])
+    error.exit_code = event["exit_code"]
+    return error
 
 
 def ask(
@@ -46,17 +59,18 @@ def ask(
     """Answer one question in this process, node by node. Nothing of it is kept in the history."""
     if not question.strip():
         raise UsageError("The question is empty.")
+    settings = get_settings()
+    if settings.qdrant_url is None:
+        make_home(settings.home)  # the local store is in it
     # wrong words are said before work
-    plan = make_plan(get_settings(), pipeline, with_filters(set_, filter_), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
     words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in set_ or [])]
     words += [f"--filter={item}" for item in filter_ or []]
     words.append(f"--collection={_resolved(plan.collection)}")
     console = output_console()
     for event in _events([*words, "--", question]):
         if "error" in event:
-            error = CraglineError(event["error"])
-            error.exit_code = event["exit_code"]
-            raise error
+            raise _told(event)
         if "final" in event:
             if json:
                 print_json(event["final"] | {"usage": event["usage"]})

@@ -87,6 +87,10 @@ def main() -> None:
         # The reader (head, less) has gone; nobody is there to be told.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a full disk, a folder that may not be written
+        if error.strerror is None:
+            raise
+        _end(f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}.", 1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
 

@@ -2,9 +2,10 @@
 
 import json
 import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeGuard
@@ -15,11 +16,37 @@ from rich.table import Table
 from rich.text import Text
 
 from shared.clean import clean_text, one_line
+from shared.errors import NotFound
 
 CELL = 60  # characters of a text shown in a table
-
+_BIGINT = 2**63  # a number beyond it is no row's, and Postgres would not even look
+_HEX = "\\x"  # how Postgres writes a bytea
 
 WIDE = 200  # columns where there is no terminal whose width could be asked
+
+
+def in_bigint(kind: str) -> Callable[[int], int]:
+    """A check of an argument that is the number of a batch or run. Raises NotFound."""
+
+    def check(number: int) -> int:
+        if not -_BIGINT <= number < _BIGINT:
+            raise NotFound(f"There is no {kind} {number}.")
+        return number
+
+    return check
+
+
+def counted(count: int, what: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def address(url: str) -> str:
+    """Scheme, host, port and path of a URL, or of what was meant as one. User, password and query are left
+    out: each of them may be a secret."""
+    scheme, mark, rest = url.partition("://")
+    scheme, rest = (scheme + mark, rest) if mark else ("", url)
+    return scheme + re.split(r"[?#]", rest.rpartition("@")[2])[0].rstrip("/")
 
 
 def console() -> Console:
@@ -35,6 +62,8 @@ def plain(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, (Decimal, float)) and not math.isfinite(value):
         return str(value)  # JSON has no NaN and no infinity
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _HEX + bytes(value).hex()
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, dict):
@@ -68,6 +97,8 @@ def cell(value: Any, width: int | None = CELL) -> Text:
         shown = str(value).lower()
     elif isinstance(value, float):
         shown = f"{value:.3f}".rstrip("0").rstrip(".")
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        shown = str(plain(value))
     elif isinstance(value, Decimal):
         shown = f"{value.normalize():f}"
     else:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from api.cli.output import cell, console, print_json, table
+from api.cli.output import cell, console, in_bigint, print_json, table
 from shared import history
 from shared.db import get_engine
 
@@ -22,7 +22,12 @@ def _group() -> None:
 @app.command()
 def show(
     run: Annotated[
-        int, typer.Argument(metavar="RUN", help="The run's number, as results and Flower name it.")
+        int,
+        typer.Argument(
+            metavar="RUN",
+            help="The run's number, as results and Flower name it.",
+            callback=in_bigint("run"),
+        ),
     ],
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:

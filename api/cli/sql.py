@@ -10,7 +10,7 @@ import typer
 from api.cli.output import console, csv_cell, print_json, print_rows
 from shared import history
 from shared.db import get_engine
-from shared.errors import UsageError
+from shared.errors import CraglineError, UsageError
 
 
 def sql(
@@ -48,7 +48,8 @@ def _statement(statement: str | None, file: Path | None) -> str:
         try:
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{file}: cannot be read ({error.__class__.__name__}).") from None
+            why = getattr(error, "strerror", None) or "not UTF-8"
+            raise CraglineError(f"{file}: cannot be read ({why}).") from None
     return sys.stdin.read() if statement == "-" else str(statement)
 
 

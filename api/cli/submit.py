@@ -1,6 +1,8 @@
 """`cragline submit`: a file of questions becomes a batch."""
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,15 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
+from sqlalchemy.exc import DBAPIError
 
 from api.cli import watch
-from api.cli.output import print_json
+from api.cli.output import counted, print_json
+from api.cli.patience import is_away
 from shared import batches, history, knowledge
+from shared.clean import one_line
 from shared.db import get_engine
-from shared.errors import CraglineError
+from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
+from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
 from shared.settings import Settings, get_settings
+
+_LONGEST_NAME = 500  # characters, as the table has it
 
 if TYPE_CHECKING:
     from api.intake import InputRow, QuestionFile
@@ -46,6 +54,8 @@ def submit(
     """Submit a file of questions. It is taken whole or not at all."""
     from api.intake import open_questions
 
+    if name is not None and len(name) > _LONGEST_NAME:
+        raise UsageError(f"--name: at most {_LONGEST_NAME} characters, not {len(name)}.")
     settings, console = get_settings(), Console(stderr=json)
     plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
     questions = open_questions(file, column)
@@ -57,18 +67,40 @@ def submit(
     submitted = batches.submit(
         engine, plan, name or file.name, asdict(questions.report), _counted(questions, console, quiet=json)
     )
-    if not _wake(settings):
-        console.print("The queue does not answer; the batch starts when it is back.", style="yellow")
-    if not json:
-        _say_submitted(console, submitted)
-    if watch_:
-        with watch.interruptible(submitted.batch_id, Console(stderr=True)):
-            watch.until_ended(engine, submitted.batch_id, console, quiet=json)
-    if json:
-        row = history.progress(engine, submitted.batch_id)
-        print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
-    elif not watch_:
-        console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
+    with _named(submitted.batch_id), watch.interruptible(submitted.batch_id, Console(stderr=True)):
+        if not _wake(settings):
+            console.print("The queue does not answer; the batch starts when it is back.", style="yellow")
+        if not json:
+            _say_submitted(console, submitted)
+        row = None
+        if watch_:
+            row = watch.until_ended(engine, submitted.batch_id, console, quiet=json)
+        if json:
+            row = row or history.progress(engine, submitted.batch_id)
+            print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
+            sys.stdout.flush()  # a disk that is full says so here, where the batch can be named
+        elif not watch_:
+            console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
+
+
+@contextmanager
+def _named(batch_id: int) -> Iterator[None]:
+    """The rows are stored: whoever is told of a failure after that must be told of the batch too, or the
+    file is submitted twice."""
+    try:
+        yield
+    except (CraglineError, typer.Exit):  # these name it themselves
+        raise
+    except BrokenPipeError:
+        print(watch.goes_on(batch_id), file=sys.stderr)
+        raise
+    except DBAPIError as error:
+        what = "The database does not answer" if is_away(error) else f"The database refused: {error.orig}"
+        raise CraglineError(f"{watch.goes_on(batch_id)} {redact(one_line(what))}.") from None
+    except OSError as error:
+        raise CraglineError(f"{watch.goes_on(batch_id)} {error.strerror or type(error).__name__}.") from error
+    except Exception as error:
+        raise CraglineError(f"{watch.goes_on(batch_id)} This failed ({type(error).__name__}).") from error
 
 
 def _wake(settings: Settings) -> bool:
@@ -128,12 +160,8 @@ def _say_submitted(console: Console, submitted: batches.Submitted) -> None:
         odd.append(f"{submitted.duplicate_rows} repeated (run once, answered for each)")
     extra = f", {', '.join(odd)}" if odd else ""
     console.print(
-        f"Batch {submitted.batch_id}: {_counted_as(submitted.rows, 'row')}, "
-        f"{_counted_as(submitted.runs, 'question')}{extra}.",
+        f"Batch {submitted.batch_id}: {counted(submitted.rows, 'row')}, "
+        f"{counted(submitted.runs, 'question')}{extra}.",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _counted_as(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"

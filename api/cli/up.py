@@ -15,16 +15,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from api.cli.output import address
 from shared.errors import StackError
 from shared.settings import Settings, get_settings
 from shared.stack.secrets import secrets_path
 from shared.stack.state import (
     AlreadyRunning,
     StackState,
+    check_home,
     logs_path,
     read_state,
     running_stack,
     stack_lock,
+    unusable_home,
 )
 
 _START_TIMEOUT = 120.0  # seconds in which `up -d` must be ready
@@ -65,7 +68,7 @@ def down() -> None:
 
     settings, console = get_settings(), Console()
     home = settings.home
-    if not home.is_dir():
+    if not check_home(home):
         _nothing_to_stop(console, home)
         return
     try:
@@ -109,7 +112,11 @@ def _up_detached(settings: Settings, console: Console, *, workers: int, flower_p
     with stack_lock(settings.home):
         pass  # raises AlreadyRunning here, before a process is started
     log = logs_path(settings.home) / "supervisor.log"
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log.touch(mode=0o600)
+    except OSError as error:
+        raise unusable_home(settings.home, error) from None
     command = [sys.executable, "-P", "-m", "shared.stack", "--workers", str(workers)]
     command += ["--flower-port", str(flower_port)] if flower_port is not None else []
     with log.open("ab") as errors:
@@ -189,7 +196,9 @@ def _facts(settings: Settings, state: StackState) -> list[tuple[str, str]]:
     password = "CRAGLINE_FLOWER_PASSWORD" if by_setting else f"`flower` in {secrets}"
     workers = sum(part.name.startswith("worker-") for part in state.parts)
     web = "Tavily" if settings.web_search_on else "off (no TAVILY_API_KEY)"
-    store = settings.qdrant_url or "the local store (no CRAGLINE_QDRANT_URL)"
+    store = (
+        address(settings.qdrant_url) if settings.qdrant_url else "the local store (no CRAGLINE_QDRANT_URL)"
+    )
     return [
         ("Flower", state.url("flower") or "-"),
         ("", f"user {settings.flower_user}, password: {password}"),
@@ -212,5 +221,5 @@ def _server(state: StackState, name: str, variable: str) -> str:
 def _models(settings: Settings) -> str:
     if settings.provider == "local":
         return "local (no key: extractive answers, MiniLM embeddings)"
-    where = f" at {settings.openai_base_url}" if settings.openai_base_url else ""
+    where = f" at {address(settings.openai_base_url)}" if settings.openai_base_url else ""
     return f"openai: {settings.chat_model}{where}; embeddings: {settings.embedding_provider}"

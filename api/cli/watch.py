@@ -1,7 +1,7 @@
 """Watching a batch until it has ended: a live bar on a terminal, a line now and then elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sqlalchemy import Engine
 
 from api.cli.output import duration
+from api.cli.patience import Patience
 from shared import history
 from shared.statuses import BatchStatus
+
+Look = Callable[[], dict[str, Any]]  # reads the batch's row of `batch_progress`
 
 POLL_SECONDS = 0.5
 CLOSING_SECONDS = 15.0  # for the dispatcher to write the batch's end once its last run has ended
@@ -60,32 +63,42 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def until_ended(engine: Engine, batch_id: int, console: Console, *, quiet: bool) -> dict[str, Any]:
-    """Returns the batch's last row of `batch_progress`. Raises NotFound."""
-    row = history.progress(engine, batch_id)
+    """Returns the batch's last row of `batch_progress`. Raises NotFound, and CraglineError that names the
+    batch when the database stays away."""
+    patience = Patience(goes_on(batch_id))
+
+    def look() -> dict[str, Any]:
+        return patience(lambda: history.progress(engine, batch_id))
+
+    row = look()
     if quiet:
         while not history.has_ended(row):
             time.sleep(POLL_SECONDS)
-            row = history.progress(engine, batch_id)
+            row = look()
     elif console.is_terminal:
-        row = _with_bar(engine, batch_id, console, row)
+        row = _with_bar(look, batch_id, console, row)
     else:
-        row = _with_lines(engine, batch_id, console, row)
-    row = _closed(engine, batch_id, row)
+        row = _with_lines(look, console, row)
+    row = _closed(look, row)
     if not quiet:
         console.print(f"Batch {batch_id} has ended: {describe(row)}.", highlight=False, soft_wrap=True)
     return row
 
 
-def _closed(engine: Engine, batch_id: int, row: dict[str, Any]) -> dict[str, Any]:
+def goes_on(batch_id: int) -> str:
+    return f"Batch {batch_id} is submitted and goes on; `cragline batch watch {batch_id}` watches it."
+
+
+def _closed(look: Look, row: dict[str, Any]) -> dict[str, Any]:
     """The row once the batch itself is no longer `open`, which follows its last run by a tick."""
     until = time.monotonic() + CLOSING_SECONDS
     while row["status"] == BatchStatus.OPEN and time.monotonic() < until:
         time.sleep(POLL_SECONDS / 2)
-        row = history.progress(engine, batch_id)
+        row = look()
     return row
 
 
-def _with_bar(engine: Engine, batch_id: int, console: Console, row: dict[str, Any]) -> dict[str, Any]:
+def _with_bar(look: Look, batch_id: int, console: Console, row: dict[str, Any]) -> dict[str, Any]:
     columns = (
         TextColumn("batch {task.fields[batch]}"),
         BarColumn(),
@@ -102,10 +115,10 @@ def _with_bar(engine: Engine, batch_id: int, console: Console, row: dict[str, An
                 return row
             silence.check(row)
             time.sleep(POLL_SECONDS)
-            row = history.progress(engine, batch_id)
+            row = look()
 
 
-def _with_lines(engine: Engine, batch_id: int, console: Console, row: dict[str, Any]) -> dict[str, Any]:
+def _with_lines(look: Look, console: Console, row: dict[str, Any]) -> dict[str, Any]:
     said, last = float("-inf"), ""
     silence = _Silence(console)
     while not history.has_ended(row):
@@ -115,7 +128,7 @@ def _with_lines(engine: Engine, batch_id: int, console: Console, row: dict[str, 
             console.print(line, highlight=False, soft_wrap=True)
         silence.check(row)
         time.sleep(POLL_SECONDS)
-        row = history.progress(engine, batch_id)
+        row = look()
     return row
 
 

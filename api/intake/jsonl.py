@@ -3,46 +3,76 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 from api.intake.encoding import Encoding
 from api.intake.lines import Lines, as_question, open_lines
 from api.intake.model import InputRow
-from shared.clean import clean_json
+from shared.clean import clean_json, clean_text, one_line
 from shared.errors import IntakeError
 
+_SHOWN = 60  # characters of a key or number in a note
 # Escapes whose characters Postgres refuses; a pair of surrogates is fine, so the value decides.
 _SUSPECT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
 class _Decoder:
-    """Parses lines; JSON has no NaN and no infinity, and neither has Postgres, so they become null."""
+    """Parses lines, and notes what a parsed line no longer says.
+
+    JSON has no NaN and no infinity, and neither has Postgres, so they become null. An object has a key
+    once, and a number with a point is a double.
+    """
 
     def __init__(self) -> None:
-        self._lossy = False
-        self._decoder = json.JSONDecoder(parse_constant=self._null, parse_float=self._float)
+        self._notes: dict[str, None] = {}  # each once, in the order in which they came up
+        self._decoder = json.JSONDecoder(
+            parse_constant=self._null, parse_float=self._float, object_pairs_hook=self._object
+        )
 
     def _null(self, _: str) -> None:
-        self._lossy = True
+        self._notes["NaN or infinity replaced by null"] = None
 
     def _float(self, text: str) -> float | None:
         value = float(text)
         if math.isinf(value):
-            self._lossy = True
+            self._null(text)
             return None
+        if not _same_number(text, kept := repr(value)):
+            self._notes[f"the number {one_line(text, _SHOWN)} is kept as {kept}"] = None
+        return value
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            for key, count in Counter(key for key, _ in pairs).items():
+                if count > 1:
+                    times = "twice" if count == 2 else f"{count} times"
+                    shown = one_line(clean_text(key), _SHOWN)
+                    self._notes[f"the key '{shown}' stands {times}; the last is taken"] = None
         return value
 
     def decode(self, text: str) -> tuple[Any, list[str]]:
         """The clean value of `text`, and notes on what was changed."""
-        self._lossy = False
+        self._notes = {}
         value: Any = self._decoder.decode(text)
-        notes = ["NaN or infinity replaced by null"] if self._lossy else []
+        notes = list(self._notes)
         if _SUSPECT.search(text) and (clean := clean_json(value)) != value:
             notes.append("NUL or lone surrogate replaced")
             value = clean
         return value, notes
+
+
+def _same_number(text: str, kept: str) -> bool:
+    if text == kept:
+        return True
+    try:
+        return Decimal(text) == Decimal(kept)
+    except InvalidOperation:  # an exponent beyond every bound, on a number that is kept as zero
+        return not re.search("[1-9]", re.split("[eE]", text)[0])
 
 
 def _values(lines: Lines, path: Path) -> Iterator[tuple[int, Any, list[str]]]:

@@ -8,9 +8,11 @@ The URLs hold passwords, so the file has mode 600. `marks` tell a process from a
 The lock, not the file, decides whether a stack is running: the kernel drops it with its holder.
 """
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -55,6 +57,45 @@ class StackState:
         return next((part.url for part in self.parts if part.name == name), None)
 
 
+def unusable_home(home: Path, error: OSError) -> StackError:
+    """The error for a home that is a file, lies below one, or may not be read or written."""
+    return StackError(
+        f"{home} cannot be the home folder ({error.strerror or error}). "
+        "Set CRAGLINE_HOME to a folder that you may write to."
+    )
+
+
+def check_home(home: Path) -> bool:
+    """Whether the home exists. Raises StackError when it could not be used, now or once it is made."""
+    try:
+        if not stat.S_ISDIR(home.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        _check_writable(home)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unusable_home(home, error) from None
+    return True
+
+
+def make_home(home: Path) -> None:
+    """Make the home if need be. Raises StackError when it cannot be used."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # something that is no folder; told by the next line
+        pass
+    except OSError as error:
+        raise unusable_home(home, error) from None
+    if not check_home(home):
+        raise unusable_home(home, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+
+
+def _check_writable(home: Path) -> None:
+    """Raises OSError. By a file, for the mode says nothing of root, of read-only mounts and of full disks."""
+    with tempfile.TemporaryFile(dir=home):
+        pass
+
+
 def stack_path(home: Path) -> Path:
     return home / "stack.json"
 
@@ -93,7 +134,7 @@ def write_state(home: Path, state: StackState) -> None:
 def read_state(home: Path) -> StackState | None:
     """What `stack.json` says; None when there is none or it is not one of ours.
 
-    Raises StackError when the file may not be read.
+    Raises StackError when the home cannot be used, or the file may not be read.
     """
     path = stack_path(home)
     try:
@@ -105,10 +146,14 @@ def read_state(home: Path) -> StackState | None:
         ]
         pid = int(value["supervisor_pid"])
         return StackState(pid, marks.get(str(pid)), bool(value["ready"]), str(value["started_at"]), parts)
-    except PermissionError:
-        raise StackError(f"{path} belongs to another user. Run as that user, or set CRAGLINE_HOME.") from None
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return None
+    except PermissionError as error:
+        if not os.access(home, os.X_OK):
+            raise unusable_home(home, error) from None
+        raise StackError(f"{path} belongs to another user. Run as that user, or set CRAGLINE_HOME.") from None
+    except OSError as error:
+        raise unusable_home(home, error) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -144,12 +189,16 @@ class AlreadyRunning(StackError):
 
 @contextmanager
 def stack_lock(home: Path) -> Iterator[None]:
-    """Hold the lock of a home. Raises AlreadyRunning when another process holds it.
+    """Hold the lock of a home, which is made if need be. Raises AlreadyRunning when another process holds
+    it, StackError when the home cannot be used.
 
     Never inherited: the descriptor closes on exec, so the lock cannot outlive the supervisor in a child.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    handle = os.open(home / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_home(home)
+    try:
+        handle = os.open(home / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unusable_home(home, error) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,6 +37,7 @@ from shared.stack.secrets import ensure_secrets, flower_login
 from shared.stack.services import (
     WorkerPing,
     beat_part,
+    check_graphs,
     child_env,
     choose_flower_port,
     flower_part,
@@ -85,6 +86,7 @@ def _plan_stack(settings: Settings, report: Report, *, workers: int, flower_port
     home, port = settings.home, choose_flower_port(flower_port)
     secrets = ensure_secrets(home)
     flower_login(settings)
+    check_graphs(settings, child_env(settings))
     servers: list[Part] = []
     taken = [port]
     updates: dict[str, SecretStr] = {}

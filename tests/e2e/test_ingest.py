@@ -20,7 +20,7 @@ def test_a_folder_again_is_unchanged(knowledge: Home) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [
         "4 of 4 files ingested into 'default': 5 documents; chunks: 0 added, 6 unchanged, 0 removed.",
-        "Left out of the folders: 1 files (1 .pptx).",
+        "Left out of the folders: 1 file (1 .pptx).",
     ]
 
 
@@ -50,7 +50,8 @@ def test_the_pages_of_a_pdf_are_cited(knowledge: Home) -> None:
     ("words", "code", "expected"),
     [
         (["no-such-place"], 1, "no-such-place: no such file or folder."),
-        (["kb/sheet.pptx"], 2, "kb/sheet.pptx: this kind of file cannot be ingested; these can: .csv"),
+        (["/dev/null"], 1, "/dev/null: neither a file nor a folder."),
+        (["kb/sheet.pptx"], 1, "kb/sheet.pptx: this kind of file cannot be ingested; these can: .csv"),
         (["kb", "-c", "../up"], 2, "A collection's name may hold letters"),
         ([], 2, "Missing argument"),
     ],

@@ -37,6 +37,20 @@ def folder(path: Path) -> Path:
     return path
 
 
+def test_a_file_without_text_is_noted(queue: Queue, tmp_path: Path) -> None:
+    path = folder(tmp_path / "docs")
+    for name in ("empty.txt", "blank.md", "no.jsonl"):
+        (path / name).write_text("" if name == "empty.txt" else " \n\n")
+    for _ in range(2):  # the second time the others are unchanged, which is not the same
+        said = json.loads(call(path, "--json").output)
+        without = [Path(note["path"]).name for note in said["notes"] if note["note"] == "holds no text"]
+        assert (sorted(without), said["done"], said["documents"]) == (
+            ["blank.md", "empty.txt", "no.jsonl"],
+            5,
+            2,
+        )
+
+
 def test_a_summary_in_words(queue: Queue, tmp_path: Path) -> None:
     result = call(folder(tmp_path / "docs"))
     assert result.exit_code == 0, result.output
@@ -44,7 +58,7 @@ def test_a_summary_in_words(queue: Queue, tmp_path: Path) -> None:
         "2 of 2 files ingested into 'from-settings': 2 documents; chunks: 2 added, 0 unchanged, 0 removed."
         in result.output
     )
-    assert "Left out of the folders: 1 files (1 .pptx)" in result.output
+    assert "Left out of the folders: 1 file (1 .pptx)." in result.output
     assert "b.txt: not UTF-8" in result.output
     assert "\x1b" not in result.output
 
@@ -90,7 +104,7 @@ def test_no_worker_is_said_and_the_files_stay_in_line(
     result = call(folder(tmp_path / "docs"))
     assert isinstance(result.exception, command.NobodyThere)
     assert "cragline up -d" in str(result.exception)
-    assert "2 files stay in line" in str(result.exception)
+    assert "Still in line" in str(result.exception) and "2 files" in str(result.exception)
     assert work.unclaimed(engine) == queue.published[0]
 
 
@@ -141,9 +155,9 @@ def test_nothing_is_written_for_a_wrong_call(queue: Queue, engine: Engine, tmp_p
     (tmp_path / "empty").mkdir()
     for arguments, error in [
         ((docs, tmp_path / "gone"), NotFound),
-        ((docs, docs / "c.pptx"), UsageError),
+        ((docs, docs / "c.pptx"), work.CannotIngest),
         ((docs, "--collection", "../x"), UsageError),
-        ((tmp_path / "empty",), UsageError),
+        ((tmp_path / "empty",), work.CannotIngest),
     ]:
         assert isinstance(call(*arguments).exception, error)
     assert work.unclaimed(engine) == []

@@ -155,7 +155,9 @@ def test_lost_passwords_are_said_and_not_waited_for(home: Path) -> None:
 
 def test_an_interrupted_creation_is_begun_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir()
-    monkeypatch.setattr("shared.stack.postgres.USER", "pg_forbidden")  # initdb refuses names that begin so
+    monkeypatch.setattr(
+        "shared.stack.postgres.SUPERUSER", "pg_forbidden"
+    )  # initdb refuses names that begin so
     with pytest.raises(StackError, match="could not be made"):
         postgres_part(home, "password", free_port())
     assert not (home / "postgres" / "data").exists()

@@ -7,7 +7,7 @@ import pytest
 
 from shared.errors import NotFound, UsageError
 from shared.ingest import check_collection_name
-from shared.sources import expand
+from shared.sources import CannotIngest, expand
 
 
 def touch(folder: Path, *names: str) -> None:
@@ -34,6 +34,12 @@ def test_a_folder_gives_its_files_and_counts_the_rest(tmp_path: Path) -> None:
     assert skipped == {".pptx": 2, "no suffix": 1, "hidden": 1}
 
 
+def test_what_programs_left_there_is_not_worth_a_word(tmp_path: Path) -> None:
+    touch(tmp_path, "a.txt", "__pycache__/a.cpython-311.pyc", "__pycache__/b.txt", "old.PYC", "a.py")
+    files, skipped = expand([tmp_path])
+    assert ([one.name for one in files], skipped) == (["a.txt"], {".py": 1})
+
+
 def test_files_are_absolute_and_each_comes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path, "a.txt", "d/b.txt")
     monkeypatch.chdir(tmp_path)
@@ -57,11 +63,13 @@ def test_what_is_named_directly_must_be_right(tmp_path: Path) -> None:
     touch(tmp_path, "a.pptx", ".hidden.txt")
     with pytest.raises(NotFound, match="no such file or folder"):
         expand([tmp_path / "gone.txt"])
-    with pytest.raises(UsageError, match=r"a\.pptx: this kind of file.*\.jsonl"):
+    with pytest.raises(CannotIngest, match=r"a\.pptx: this kind of file.*\.jsonl"):
         expand([tmp_path / "a.pptx"])
     os.mkfifo(tmp_path / "pipe.txt")
-    with pytest.raises(UsageError, match="neither a file nor a folder"):
-        expand([tmp_path / "pipe.txt"])
+    for path in (tmp_path / "pipe.txt", Path("/dev/null")):
+        with pytest.raises(CannotIngest, match="neither a file nor a folder") as caught:
+            expand([path])
+        assert caught.value.exit_code == NotFound.exit_code == 1
     assert len(expand([tmp_path / ".hidden.txt"])[0]) == 1
 
 
@@ -73,7 +81,7 @@ def test_names_that_postgres_cannot_hold(tmp_path: Path) -> None:
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
     assert expand([tmp_path]) == ([], {"name not UTF-8": 1})
-    with pytest.raises(UsageError, match="not valid UTF-8") as caught:
+    with pytest.raises(CannotIngest, match="not valid UTF-8") as caught:
         expand([Path(os.fsdecode(name))])
     str(caught.value).encode()  # can be printed
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from pydantic_settings import DotEnvSettingsSource
 
+from shared.errors import UsageError
 from shared.settings import Settings, get_settings
 
 SECRETS = {
@@ -142,3 +144,39 @@ def test_the_processs_settings_are_read_once(env: pytest.MonkeyPatch) -> None:
         assert get_settings() is first
     finally:
         get_settings.cache_clear()
+
+
+def refusal() -> str:
+    get_settings.cache_clear()
+    with pytest.raises(UsageError) as caught:
+        get_settings()
+    assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["{hunter2", '["hunter2"]', "hunter2"])
+def test_role_models_that_are_no_json_object(env: pytest.MonkeyPatch, value: str, tmp_path: Path) -> None:
+    env.setenv("CRAGLINE_ROLE_MODELS", value)
+    assert refusal().startswith("CRAGLINE_ROLE_MODELS: ")
+    env.delenv("CRAGLINE_ROLE_MODELS")
+    (tmp_path / ".env").write_text(f"CRAGLINE_ROLE_MODELS={value}\n")
+    assert refusal().startswith("CRAGLINE_ROLE_MODELS: ")
+
+
+def test_a_dotenv_file_that_is_not_utf8(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"CRAGLINE_COLLECTION=caf\xe9 hunter2\n")
+    assert refusal().startswith(f"{tmp_path}/.env: not UTF-8.")
+
+
+def test_a_dotenv_file_that_may_not_be_read(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    env.setattr(DotEnvSettingsSource, "_read_env_file", refuse)
+    (tmp_path / ".env").write_text("A=1\n")
+    assert refusal() == f"{tmp_path}/.env: cannot be read (Permission denied)."
+
+
+def test_the_folder_of_a_user_that_does_not_exist(env: pytest.MonkeyPatch) -> None:
+    env.setenv("CRAGLINE_HOME", "~nobody-of-that-name/x")
+    assert refusal() == "CRAGLINE_HOME: there is no such user whose folder ~ could stand for."

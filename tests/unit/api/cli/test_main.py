@@ -52,6 +52,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
             1,
             "Error: The database has no tables yet. `cragline db upgrade` makes them.\n",
         ),
+        (OSError(28, "No space left on device"), 1, "Error: No space left on device.\n"),
+        (PermissionError(13, "Permission denied", "/x/y"), 1, "Error: /x/y: Permission denied.\n"),
         (
             DBAPIError("x", {}, Exception(SECRET)),
             1,
@@ -94,6 +96,7 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
         (["batch", "show", "x"], "Invalid value for 'BATCH': "),
         (["submit"], "Missing argument 'file'. See `cragline submit --help`."),
         (["up", "--flower-port", "0"], "Invalid value for '--flower-port': "),
+        (["batch", "list", "--limit", "9" * 20], "Invalid value for '--limit': "),
         (
             ["batch", "show", "1", "2"],
             "Got unexpected extra argument(s) (2). See `cragline batch show --help`.",
@@ -105,6 +108,20 @@ def test_wrong_words(run: Callable[..., tuple[int, str, str]], words: list[str],
     assert (code, out) == (2, "")
     assert err.startswith(f"Error: {expected}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["batch", "show", "9" * 20], f"There is no batch {'9' * 20}."),
+        (["batch", "watch", "9" * 20], f"There is no batch {'9' * 20}."),
+        (["results", "9" * 20], f"There is no batch {'9' * 20}."),
+        (["run", "show", "9" * 20], f"There is no run {'9' * 20}."),
+        (["sql", "--file", "/nope"], "/nope: cannot be read (No such file or directory)."),
+    ],
+)
+def test_what_is_not_there(run: Callable[..., tuple[int, str, str]], words: list[str], expected: str) -> None:
+    assert run(*words) == (1, "", f"Error: {expected}\n")
 
 
 def test_without_a_command_there_is_the_help(run: Callable[..., tuple[int, str, str]]) -> None:

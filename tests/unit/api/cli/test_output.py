@@ -8,7 +8,19 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from api.cli.output import cell, csv_cell, duration, plain, print_json, print_rows, table
+from api.cli.output import (
+    address,
+    cell,
+    counted,
+    csv_cell,
+    duration,
+    in_bigint,
+    plain,
+    print_json,
+    print_rows,
+    table,
+)
+from shared.errors import NotFound
 
 
 def shown(width: int, columns: list[str], rows: list[list[object]]) -> list[str]:
@@ -83,7 +95,9 @@ def test_a_long_cell_is_cut() -> None:
         (Decimal("NaN"), "NaN"),
         (float("inf"), "inf"),
         ({1: (Decimal("2"),)}, {"1": [2]}),
-        (b"x", "b'x'"),
+        (b"x\x00\xff", "\\x7800ff"),
+        (b"", "\\x"),
+        ([memoryview(b"a")], ["\\x61"]),
     ],
 )
 def test_plain(value: object, expected: object) -> None:
@@ -115,3 +129,41 @@ def test_print_json_is_one_line_of_clean_text(capsys: pytest.CaptureFixture[str]
 )
 def test_duration(seconds: float | None, expected: str) -> None:
     assert duration(seconds) == expected
+
+
+def test_bytes_are_shown_as_postgres_writes_them() -> None:
+    assert cell(b"\xde\xad").plain == csv_cell(b"\xde\xad") == "\\xdead"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://host:6333/", "http://host:6333"),
+        ("https://host/v1", "https://host/v1"),
+        ("http://user:s3cr3t@host:1/v1", "http://host:1/v1"),
+        ("http://s3cr3t@host", "http://host"),
+        ("http://user:s3cr3t@s3cr3t/s3cr3t?s3cr3t@host/v1?key=s3cr3t#s3cr3t", "http://host/v1"),
+        ("user:s3cr3t@host", "host"),
+        ("http://[s3cr3t@[::1", "http://[::1"),
+        ("", ""),
+    ],
+)
+def test_an_address_holds_no_secret(url: str, expected: str) -> None:
+    assert address(url) == expected
+
+
+def test_counted() -> None:
+    assert [counted(count, "file") for count in (0, 1, 2, 1234)] == [
+        "0 files",
+        "1 file",
+        "2 files",
+        "1,234 files",
+    ]
+
+
+def test_numbers_that_no_row_can_have() -> None:
+    check = in_bigint("batch")
+    assert [check(number) for number in (2**63 - 1, -(2**63), 7)] == [2**63 - 1, -(2**63), 7]
+    for number in (2**63, -(2**63) - 1, 10**30):
+        with pytest.raises(NotFound, match=f"There is no batch {number}"):
+            check(number)

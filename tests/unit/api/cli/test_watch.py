@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import typer
 from rich.console import Console
+from sqlalchemy.exc import OperationalError
 
 from api.cli import watch
 from shared import history
+from shared.errors import CraglineError
 
 ENGINE: Any = None  # the played database needs none
 
@@ -24,8 +26,8 @@ DONE = {"pending": 0, "running": 0, "answered": 1, "gave_up": 1}
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[str, Any]]], list[float]]:
-    """Play these rows, one at each look (the last one for ever); returns the pauses that were made."""
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], list[float]]:
+    """Play these rows (or errors), one at each look (the last one for ever); returns the pauses that were made."""
     pauses: list[float] = []
     clock = 0.0
 
@@ -37,9 +39,16 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[dict[str, Any]]], li
     monkeypatch.setattr(watch.time, "sleep", sleep)
     monkeypatch.setattr(watch.time, "monotonic", lambda: clock)
 
-    def begin(rows: list[dict[str, Any]]) -> list[float]:
-        ahead: Iterator[dict[str, Any]] = iter(rows)
-        monkeypatch.setattr(history, "progress", lambda engine, batch: next(ahead, rows[-1]))
+    def begin(rows: list[Any]) -> list[float]:
+        ahead: Iterator[dict[str, Any] | Exception] = iter(rows)
+
+        def progress(engine: Any, batch: int) -> dict[str, Any]:
+            found = next(ahead, rows[-1])
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(history, "progress", progress)
         return pauses
 
     return begin
@@ -103,3 +112,32 @@ def test_describe(changes: dict[str, Any], expected: str) -> None:
 def test_open_is_what_has_not_ended() -> None:
     assert watch.as_json(row(pending=3))["open"] == 4
     assert watch.ended_count(row(submitted=10, pending=3)) == 6
+
+
+AWAY = OperationalError("x", {}, Exception("the database system is shutting down"))
+HOW = [(True, False), (False, False), (False, True)]  # quiet, a terminal
+
+
+@pytest.mark.parametrize(("quiet", "terminal"), HOW)
+def test_a_database_that_is_restarted_does_not_end_the_watching(
+    play: Callable[..., list[float]], capsys: pytest.CaptureFixture[str], quiet: bool, terminal: bool
+) -> None:
+    play([AWAY, row(), AWAY, AWAY, row(**DONE), AWAY, row(**DONE, status="ended")])
+    out = Console(file=io.StringIO(), width=200, force_terminal=terminal)
+    assert watch.until_ended(ENGINE, 7, out, quiet=quiet)["status"] == "ended"
+    told = capsys.readouterr()
+    # beside a bar, stderr is led to the bar's own stream
+    said = told.err + (out.file.getvalue() if terminal else "")  # type: ignore[attr-defined]
+    assert said.count("The database does not answer") == 3  # once for each time that it was away
+    assert told.out == ""
+
+
+@pytest.mark.parametrize(("quiet", "terminal"), HOW)
+def test_a_database_that_stays_away_ends_it_and_the_batch_is_named(
+    play: Callable[..., list[float]], quiet: bool, terminal: bool
+) -> None:
+    pauses = play([row(), AWAY])
+    out = Console(file=io.StringIO(), width=200, force_terminal=terminal)
+    with pytest.raises(CraglineError, match=r"^Batch 7 is submitted and goes on; `cragline batch watch 7`"):
+        watch.until_ended(ENGINE, 7, out, quiet=quiet)
+    assert sum(pauses) > 119

@@ -125,3 +125,56 @@ def test_an_unclear_field_is_asked_about(tmp_path: Path) -> None:
 def test_a_raw_nul_is_mended_before_the_parser_sees_it(tmp_path: Path) -> None:
     (row,) = opened(tmp_path, '{"question": "a\0b"}').rows()
     assert (row.question, row.notes) == ("a�b", ["NUL replaced"])
+
+
+@pytest.mark.parametrize(
+    ("line", "kept", "notes"),
+    [
+        (
+            '{"question": "a?", "question": "b?"}',
+            {"question": "b?"},
+            ["the key 'question' stands twice; the last is taken"],
+        ),
+        (
+            '{"question": "b?", "n": [{"x": 1, "x": 2, "x": 3}], "\\u0078\\u0000": 1, "x\\u0000": 2}',
+            {"question": "b?", "n": [{"x": 3}], "x\ufffd": 2},
+            [
+                "the key 'x' stands 3 times; the last is taken",
+                "the key 'x\ufffd' stands twice; the last is taken",
+                "NUL or lone surrogate replaced",
+            ],
+        ),
+        ('{"question": "b?", "a": {"x": 1}, "b": {"x": 1}}', None, []),
+    ],
+)
+def test_a_key_that_stands_twice_is_noted(
+    tmp_path: Path, line: str, kept: dict[str, Any] | None, notes: list[str]
+) -> None:
+    (row,) = opened(tmp_path, line).rows()
+    assert (row.question, row.notes) == ("b?", notes)
+    assert row.original == (kept or json.loads(line))
+
+
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [
+        ("1.00000000000000000001", "1.0"),
+        ("123456789012345678.25", "1.2345678901234568e+17"),
+        ("0.1000000000000000055511151231257827", "0.1"),
+        ("-1e-400", "-0.0"),
+        ("1e-99999999999999999999", "0.0"),
+    ],
+)
+def test_a_number_that_cannot_be_kept_is_noted(tmp_path: Path, number: str, kept: str) -> None:
+    (row,) = opened(tmp_path, f'{{"question": "a?", "n": {number}}}').rows()
+    assert row.original["n"] == float(kept)  # type: ignore[call-overload]
+    assert row.notes == [f"the number {number} is kept as {kept}"]
+
+
+@pytest.mark.parametrize(
+    "number", ["0.1", "1.10", "1E3", "-0.0", "1.7976931348623157e308", "5e-324", "0e-99999999999999999999"]
+)
+def test_a_number_that_is_kept_is_not(tmp_path: Path, number: str) -> None:
+    (row,) = opened(tmp_path, f'{{"question": "a?", "n": {number}, "whole": 12345678901234567890123}}').rows()
+    assert row.notes == []
+    assert row.original["whole"] == 12345678901234567890123  # type: ignore[call-overload]

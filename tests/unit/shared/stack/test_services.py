@@ -6,7 +6,14 @@ import pytest
 
 from shared.errors import StackError
 from shared.settings import Settings
-from shared.stack.services import beat_part, child_env, choose_flower_port, flower_part, worker_part
+from shared.stack.services import (
+    beat_part,
+    check_graphs,
+    child_env,
+    choose_flower_port,
+    flower_part,
+    worker_part,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +128,57 @@ def test_a_taken_port_that_was_asked_for_is_an_error_with_a_remedy() -> None:
     assert choose_flower_port(port) == port
 
 
-def test_without_a_wish_a_taken_usual_port_is_stepped_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_wish_a_taken_usual_port_is_stepped_around(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # another stack of this machine may hold the usual port
+    monkeypatch.setattr("shared.stack.services.tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr("shared.stack.services.port_is_free", lambda port: port != 5555)
     assert choose_flower_port(None) != 5555
     monkeypatch.setattr("shared.stack.services.port_is_free", lambda port: True)
     assert choose_flower_port(None) == 5555
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            "from shared.errors import CraglineError\n"
+            "def adapters(): raise CraglineError('crag.x: a subgraph\\ncannot run as Celery tasks')",
+            "crag.x: a subgraph cannot run as Celery tasks",
+        ),
+        ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name' ("),
+        ("def adapters(): return {}", None),
+    ],
+)
+def test_graphs_that_cannot_run_are_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, expected: str | None
+) -> None:
+    """The real check, with `workers.runner.pipelines` played by a module of the test."""
+    (tmp_path / "played.py").write_text(code)
+    (tmp_path / "sitecustomize.py").write_text(PLAYED)
+    env = child_env(settings(tmp_path))
+    env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
+    if expected is None:
+        check_graphs(settings(tmp_path), env)
+        return
+    with pytest.raises(StackError) as caught:
+        check_graphs(settings(tmp_path), env)
+    message = str(caught.value)
+    assert message.startswith(f"The pipelines cannot run: {expected}")
+    assert "\n" not in message and "Traceback" not in message
+
+
+PLAYED = """
+import importlib.util, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "workers.runner.pipelines":
+            import pathlib
+            return importlib.util.spec_from_file_location(name, pathlib.Path(__file__).with_name("played.py"))
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_the_graphs_of_this_version_can_run(tmp_path: Path) -> None:
+    check_graphs(settings(tmp_path), child_env(settings(tmp_path)))

@@ -15,6 +15,8 @@ from shared.stack.state import (
     AlreadyRunning,
     PartState,
     StackState,
+    check_home,
+    make_home,
     part_url,
     read_state,
     running_stack,
@@ -151,3 +153,66 @@ def can_lock(home: Path) -> bool:
 def within_seconds(condition: Callable[[], bool]) -> bool:
     """The child closes what it must not keep a moment after it was started."""
     return any(condition() or time.sleep(0.05) for _ in range(100))
+
+
+def unusable(folder: Path, kind: str) -> Path:
+    (folder / "file").write_text("")
+    (folder / "dangling").symlink_to(folder / "nowhere" / "deep")
+    return {
+        "a file": folder / "file",
+        "a device": Path("/dev/null"),
+        "below a file": folder / "file" / "home",
+        "a dead link": folder / "dangling",
+        "a name too long": folder / ("x" * 300),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["a file", "a device", "below a file", "a dead link", "a name too long"])
+def test_a_home_that_cannot_be_one(tmp_path: Path, kind: str) -> None:
+    home = unusable(tmp_path, kind)
+    looks = [make_home, lambda home: stack_lock(home).__enter__()]
+    if kind != "a dead link":  # for those who only look, there is nothing yet
+        looks += [check_home, read_state, lambda home: part_url(settings(home), "postgres")]
+    for look in looks:
+        with pytest.raises(StackError, match="CRAGLINE_HOME") as caught:
+            look(home)
+        assert str(home) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")]
+)
+def test_a_home_that_may_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """Root may write nearly everywhere, so the refusal is played."""
+
+    def refuse(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("shared.stack.state.tempfile.TemporaryFile", refuse)
+    for look in (check_home, make_home, lambda home: stack_lock(home).__enter__()):
+        with pytest.raises(StackError, match=f"{tmp_path} .*{error.strerror}.*CRAGLINE_HOME"):
+            look(tmp_path)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_home_below_a_closed_folder_and_a_state_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("shared.stack.state.os.access", lambda path, mode: not closed)
+    with pytest.raises(StackError, match="CRAGLINE_HOME") as caught:
+        running_stack(tmp_path)
+    assert ("belongs to another user" in str(caught.value)) is not closed
+
+
+def test_what_is_not_there_yet_can_be_made(tmp_path: Path) -> None:
+    home = tmp_path / "a" / "b"
+    assert check_home(home) is False
+    make_home(home)
+    assert check_home(home) is True
+    assert list(home.iterdir()) == []

@@ -1,0 +1,95 @@
+"""What `doctor` finds, without any server."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.cli import doctor, probes, up
+from shared.settings import Settings
+from shared.stack.process import process_mark
+from shared.stack.state import PartState, StackState, write_state
+
+FLOWER = "http://127.0.0.1:5555"
+
+
+def settings(home: Path, **values: Any) -> Settings:
+    return Settings(home=home, _env_file=None, **values)
+
+
+def found(findings: Any) -> dict[str, tuple[str, str]]:
+    return {finding.what: (finding.level, finding.says) for finding in findings}
+
+
+def a_stack(home: Path, *, supervised: bool) -> None:
+    mark = process_mark(os.getpid())
+    state = StackState(os.getpid() if supervised else 2**22 + 1, mark, ready=True)
+    state.parts = [PartState("postgres", os.getpid(), None, mark), PartState("beat", 2**22 + 2, None, "x")]
+    state.parts.append(PartState("flower", 2**22 + 3, FLOWER, "x"))
+    write_state(home, state)
+
+
+def test_a_running_stack_and_where_its_flower_is(tmp_path: Path) -> None:
+    a_stack(tmp_path, supervised=True)
+    said = found(doctor._stack(settings(tmp_path)))
+    assert said["stack"] == ("ok", "running: postgres, beat, flower")
+    assert said["flower"] == ("ok", f"{FLOWER}, user cragline, password: `flower` in {tmp_path}/secrets.json")
+    by_setting = found(doctor._stack(settings(tmp_path, flower_password="s3cr3t")))
+    assert by_setting["flower"][1].endswith("password: CRAGLINE_FLOWER_PASSWORD")
+
+
+@pytest.mark.parametrize("urls", [{}, {"database_url": "postgresql://h/d", "redis_url": "redis://h"}])
+def test_what_a_killed_supervisor_left_is_named(tmp_path: Path, urls: dict[str, str]) -> None:
+    a_stack(tmp_path, supervised=False)
+    level, says = found(doctor._stack(settings(tmp_path, **urls)))["stack"]
+    assert level == "bad"
+    assert f"parts left behind are running: postgres (pid {os.getpid()}); `cragline down` stops them." in says
+
+
+def test_a_home_that_cannot_be_one_is_a_finding(tmp_path: Path) -> None:
+    home = tmp_path / "file"
+    home.write_text("")
+    said = found(doctor.examine(settings(home)))
+    assert said["home"][0] == said["database"][0] == said["redis"][0] == "bad"
+    assert "CRAGLINE_HOME" in said["home"][1]
+
+
+def test_servers_of_ones_own_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def played(url: str, key: str | None) -> tuple[str, str]:
+        asked.append((url, key))
+        return "bad", "key refused"
+
+    monkeypatch.setattr(probes, "qdrant", played)
+    monkeypatch.setattr(probes, "models", played)
+    urls = {"qdrant_url": "http://u:s3cr3t@q", "openai_base_url": "http://u:s3cr3t@m/v1"}
+    given = settings(tmp_path, **urls, qdrant_api_key="k1", openai_api_key="k2")
+    said = found([*doctor._knowledge(given), *doctor._models(given)])
+    assert said["vector store"] == said["model server"] == ("bad", "key refused")
+    assert asked == [("http://u:s3cr3t@q", "k1"), ("http://u:s3cr3t@m/v1", "k2")]
+    assert "s3cr3t" not in str(said)
+    assert "http://m/v1" in said["models"][1]
+
+
+def test_what_costs_money_is_said_to_be_unchecked(tmp_path: Path) -> None:
+    said = found(doctor._models(settings(tmp_path, openai_api_key="sk-1", tavily_api_key="tvly-1")))
+    assert said["model server"][0] == "note" and "checked" in said["model server"][1]
+    assert "not checked" in said["web search"][1]
+    assert "model server" not in found(doctor._models(settings(tmp_path)))
+
+
+def test_a_local_model_with_embeddings_elsewhere_is_looked_at_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "models", lambda url, key: ("ok", f"{key}"))
+    given = settings(tmp_path, models="local", embeddings="openai", openai_base_url="http://m/v1")
+    assert found(doctor._models(given))["model server"] == ("ok", "None")
+
+
+def test_up_tells_addresses_without_what_is_secret_in_them(tmp_path: Path) -> None:
+    urls = {"qdrant_url": "http://u:s3cr3t@q:1", "openai_base_url": "http://u:s3cr3t@m/v1?key=s3cr3t"}
+    told = str(up._facts(settings(tmp_path, **urls), StackState.of_this_process()))
+    assert "http://q:1" in told and "http://m/v1" in told
+    assert "s3cr3t" not in told
