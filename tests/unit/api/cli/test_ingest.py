@@ -103,5 +103,5 @@ def test_when_nobody_comes_the_files_are_counted(monkeypatch: pytest.MonkeyPatch
 )
 def test_what_is_told_at_the_end(ended: work.Progress, skipped: dict[str, int], lines: list[str]) -> None:
     out = Console(file=io.StringIO(), width=200)
-    command._tell(out, work.Ingest("i-1", [3], Counter(skipped)), "kb", ended)
+    command._tell(out, work.Ingest("i-1", [3], Counter(skipped), "kb"), ended, prune=False)
     assert out.file.getvalue().splitlines() == lines  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import typer
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from api.cli import submit as command
-from shared import batches, history
+from shared import batches, history, knowledge
 from shared.batches import Submitted
 from shared.errors import CraglineError, NotFound, UsageError
 from shared.settings import Settings
@@ -28,6 +28,7 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Submit:
     monkeypatch.setattr(command, "get_settings", lambda: settings)
     monkeypatch.setattr(command, "get_engine", lambda: None)
     monkeypatch.setattr(command, "_wake", lambda settings: True)
+    monkeypatch.setattr(knowledge, "resolved", lambda engine, plan: plan)
     monkeypatch.setattr(batches, "check_collection", lambda engine, plan: None)
     monkeypatch.setattr(batches, "submit", lambda *words: Submitted(7, 1, 1, 0, 0))
     monkeypatch.setattr(history, "progress", lambda engine, batch: ROW)
@@ -35,7 +36,7 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Submit:
     file.write_text("Who is it?\n")
 
     def call(**words: Any) -> None:
-        defaults = {"pipeline": "crag", "column": None, "name": None, "collection": None, "set_": None}
+        defaults = {"pipeline": "crag", "column": None, "name": None, "collection": None, "set_": None, "filter_": None}
         command.submit(file, **(defaults | {"watch_": False, "json": True} | words))
 
     return call
