@@ -36,7 +36,14 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Submit:
     file.write_text("Who is it?\n")
 
     def call(**words: Any) -> None:
-        defaults = {"pipeline": "crag", "column": None, "name": None, "collection": None, "set_": None, "filter_": None}
+        defaults = {
+            "pipeline": "crag",
+            "column": None,
+            "name": None,
+            "collection": None,
+            "set_": None,
+            "filter_": None,
+        }
         command.submit(file, **(defaults | {"watch_": False, "json": True} | words))
 
     return call
