@@ -28,7 +28,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest $(T)
 
-# No server, no network: seconds.
+# No server, no network: about a minute.
 test-unit: setup
 	$(BIN)/python -m pytest tests/unit
 

@@ -24,7 +24,7 @@ from shared.settings import get_settings
 from shared.stack.state import make_home
 
 
-def graph(pipeline: Annotated[str, typer.Argument(help="crag or rag.")]) -> None:
+def graph(pipeline: Annotated[str, typer.Argument(help="crag, rag, self_rag or adaptive.")]) -> None:
     """Draw a pipeline as Mermaid text, from the compiled graph."""
     params_type(pipeline)
     done = subprocess.run(
@@ -46,7 +46,7 @@ def _told(event: dict[str, Any]) -> CraglineError:
 
 def ask(
     question: Annotated[str, typer.Argument(help="One question.")],
-    pipeline: Annotated[str, typer.Option(help="crag or rag.")] = "crag",
+    pipeline: Annotated[str, typer.Option(help="crag, rag, self_rag or adaptive.")] = "crag",
     collection: Annotated[
         str | None, typer.Option("--collection", "-c", help="Collection to answer from.")
     ] = None,

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def submit(
     file: Annotated[Path, typer.Argument(help="Questions: .csv, .tsv, .jsonl or .txt.")],
-    pipeline: Annotated[str, typer.Option(help="How they are answered: crag or rag.")] = "crag",
+    pipeline: Annotated[
+        str, typer.Option(help="How they are answered: crag, rag, self_rag or adaptive.")
+    ] = "crag",
     column: Annotated[
         str | None,
         typer.Option(help="The column that holds the questions (name or number). Left out: guessed."),
