@@ -3,12 +3,14 @@
 import itertools
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from shared.db import make_engine
 from shared.migrate import upgrade
@@ -46,7 +48,18 @@ def make_database(servers: Servers) -> tuple[str, str]:
 
 
 def drop_database(servers: Servers, name: str) -> None:
-    _admin(servers, f"DROP DATABASE {name} WITH (FORCE)")
+    """Our own connections are ended first. Not WITH (FORCE): that would also want to end an autovacuum
+    worker, which this login may not; a plain DROP asks it to leave."""
+    ours = f"datname = '{name}' AND usename = current_user AND pid <> pg_backend_pid()"
+    for left in reversed(range(5)):
+        _admin(servers, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+        try:
+            _admin(servers, f"DROP DATABASE {name}")
+            return
+        except OperationalError:  # a process that is just ending has connected once more
+            if not left:
+                raise
+            time.sleep(0.5)
 
 
 def _admin(servers: Servers, statement: str) -> None:
