@@ -4,8 +4,6 @@ Redis only carries wake-ups; whatever it loses is published again from Postgres.
 each chosen for a failure that was seen; change one only with its comment in hand.
 """
 
-from typing import Any
-
 from celery import Celery
 from kombu import Queue
 
@@ -76,8 +74,3 @@ def make_app(settings: Settings) -> Celery:
 def wake_dispatcher(app: Celery) -> None:
     """Ask for an admission now instead of at the next tick. Losing this message loses nothing."""
     app.send_task("cragline.dispatch", queue=CONTROL, ignore_result=True, expires=30)
-
-
-def publish(app: Celery, name: str, kwargs: dict[str, Any], queue: str) -> None:
-    """Publish one task by name, with ids only."""
-    app.send_task(name, kwargs=kwargs, queue=queue, ignore_result=True)

@@ -44,7 +44,14 @@ from workers.nodes.adaptive import (
     switch_to_web,
     unextracted,
 )
-from workers.nodes.draft import accept, answer_directly, check_answer, check_groundedness, draft_answer
+from workers.nodes.draft import (
+    accept,
+    answer_directly,
+    check_answer,
+    check_groundedness,
+    draft_answer,
+    may_draft,
+)
 from workers.nodes.grade_document import grade_document
 from workers.nodes.select import select, ungraded
 from workers.nodes.state import AdaptiveState
@@ -83,7 +90,7 @@ def after_generate(state: AdaptiveState) -> str:
 def after_groundedness(state: AdaptiveState) -> str:
     if not state["problem"]:
         return "check_answer"
-    return "feedback_on_answer" if _may_generate(state) else "apologise"
+    return "feedback_on_answer" if may_draft(state) else "apologise"
 
 
 def after_answer(state: AdaptiveState) -> str:
@@ -92,17 +99,13 @@ def after_answer(state: AdaptiveState) -> str:
 
 def _search_again(state: AdaptiveState) -> str:
     params = state["params"]
-    if not _may_generate(state):
+    if not may_draft(state):
         return "apologise"
     if state["retrievals"] < params["max_retrievals"]:
         return "feedback_on_query"
     if state["mode"] == VECTORSTORE and params["web_search"] == "on":
         return "switch_to_web"
     return "apologise"
-
-
-def _may_generate(state: AdaptiveState) -> bool:
-    return state.get("generations", 0) < int(state["params"]["max_generations"])
 
 
 def build() -> "StateGraph[Any, Any, Any, Any]":

@@ -32,6 +32,7 @@ from workers.nodes.draft import (
     check_groundedness,
     draft_answer,
     give_up_with_tries,
+    may_draft,
 )
 from workers.nodes.grade_document import grade_document
 from workers.nodes.select import select, ungraded
@@ -56,7 +57,7 @@ def after_retrieve(state: SelfRagState) -> list[Send] | str:
 
 
 def after_select(state: SelfRagState) -> str:
-    return "generate" if state["knowledge"] and _may_generate(state) else _search_again(state)
+    return "generate" if state["knowledge"] and may_draft(state) else _search_again(state)
 
 
 def after_generate(state: SelfRagState) -> str:
@@ -66,7 +67,7 @@ def after_generate(state: SelfRagState) -> str:
 def after_groundedness(state: SelfRagState) -> str:
     if not state["problem"]:
         return "check_answer"
-    return "generate" if _may_generate(state) else "give_up"
+    return "generate" if may_draft(state) else "give_up"
 
 
 def after_answer(state: SelfRagState) -> str:
@@ -74,12 +75,8 @@ def after_answer(state: SelfRagState) -> str:
 
 
 def _search_again(state: SelfRagState) -> str:
-    left = state.get("rewrites", 0) < state["params"]["max_rewrites"] and _may_generate(state)
+    left = state.get("rewrites", 0) < state["params"]["max_rewrites"] and may_draft(state)
     return "rewrite_query" if left else "give_up"
-
-
-def _may_generate(state: SelfRagState) -> bool:
-    return state.get("generations", 0) < int(state["params"]["max_generations"])
 
 
 def build() -> "StateGraph[Any, Any, Any, Any]":

@@ -12,6 +12,11 @@ NOT_GROUNDED, DOES_NOT_ANSWER, NO_DRAFT = "not_grounded", "does_not_answer", "no
 _SHOWN = 120  # characters of a draft in `tried`
 
 
+def may_draft(state: DraftState) -> bool:
+    """Whether the plan's `max_generations` allow another draft."""
+    return state.get("generations", 0) < int(state["params"]["max_generations"])
+
+
 def draft_answer(state: DraftState, resources: Resources) -> dict[str, Any]:
     """Writes `draft`, `draft_sources` and counts `generations`. Feedback on earlier drafts goes in."""
     generated = resources.answer_generator.answer(
