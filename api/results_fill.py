@@ -165,7 +165,11 @@ class _Rows:
             raise self._differs((self._report.header_row or 0) + self._result.number, "is not there any more")
 
     def notes(self) -> list[str]:
-        return [f"{self._cut} texts were cut to what a cell holds."] if self._cut else []
+        return (
+            [f"{self._cut} {'text was' if self._cut == 1 else 'texts were'} cut to what a cell holds."]
+            if self._cut
+            else []
+        )
 
     def _outcome(self, result: ResultRow) -> dict[int, Value]:
         texts = {

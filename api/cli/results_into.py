@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from api.cli.output import counted
 from api.files import atomic_binary
 from api.results import ResultRow
 from shared.errors import CraglineError, NotFound, UsageError
@@ -31,6 +32,6 @@ def write(
             raise CraglineError(f"{output}: there is such a file. Name another one, or say --force.")
     with atomic_binary(output) as out:
         filled = fill(out, into, source, rows)
-    said = f"{filled.rows} rows written to {output}, columns {filled.first} to {filled.last}."
+    said = f"{counted(filled.rows, 'row')} written to {output}, columns {filled.first} to {filled.last}."
     for line in (said, *filled.notes):
         Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)

@@ -40,6 +40,7 @@ class Splicer(Target):
         self._started: tuple[int, int, bytes] | None = None
         self._columns: list[bytes] | None = None  # the tags within `cols`, once it has begun
         self._inside = False  # sheetData
+        self._empty = self._empty_row = False  # the cell, the row is one tag: <c/>
         self.written = 0
 
     def run(self, stream: IO[bytes]) -> Iterator[None]:
@@ -55,11 +56,13 @@ class Splicer(Target):
             found = position(attributes.get("r", ""))
             self._column = found[1] if found else self._column + 1
             self._started = (self._column, here, attributes.get("s", "").encode())
+            self._empty = self._tag(here).endswith(b"/>")
         elif name == "row":
             number = attributes.get("r", "")
             self._row = int(number) if number.isdigit() else self._row + 1
             self._column, self._found = 0, []
             self._copy_to(here)
+            self._empty_row = self._tag(here).endswith(b"/>")
         elif name == "dimension":
             self._replace(here, self._widened)
         elif name == "cols" and self._widths:
@@ -82,12 +85,13 @@ class Splicer(Target):
         here = self.parser.CurrentByteIndex
         if name == "c" and self._started is not None:
             column, start, style = self._started
-            self._found.append((column, start, self._end(here), style))
+            # Of <c/>, the end is told at the byte after it.
+            self._found.append((column, start, here if self._empty else self._end(here), style))
             self._started = None
         elif name == "row":
             if cells := self._cells(self._row):
-                self._write_row(here, cells)
-            if here >= self._base:  # else it was <row/>, and is written already
+                self._write_row(cells)
+            if not self._empty_row:
                 self._copy_to(self._end(here))
         elif name == "cols" and self._columns is not None:
             self._skip_to(here)
@@ -146,14 +150,13 @@ class Splicer(Target):
         self._put(change(tag))
 
     # -- rows ----------------------------------------------------------------------------------------------
-    def _write_row(self, end: int, cells: Mapping[int, Value]) -> None:
+    def _write_row(self, cells: Mapping[int, Value]) -> None:
         start = self._base
         prefix = self._prefix(start)
         tag = self._tag(start)
-        empty = tag.endswith(b"/>")
         self._skip_to(start + len(tag))
         tag = _SPANS.sub(lambda m: self._spanned(m, cells), tag)
-        self._put(tag[:-2].rstrip() + b">" if empty else tag)
+        self._put(tag[:-2].rstrip() + b">" if self._empty_row else tag)
         like = next((style for column, _, _, style in self._found if column == self._like), b"")
         left = sorted(cells.items())
         for column, at, after, style in self._found:
@@ -167,7 +170,7 @@ class Splicer(Target):
                 self._copy_to(after)
         for column, value in left:
             self._put(self._cell(prefix, column, value, like))
-        if empty:
+        if self._empty_row:
             self._put(b"</%brow>" % prefix)
         self.written += 1
 

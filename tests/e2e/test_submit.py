@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.home import Home
 
-OURS = ["answer", "disposition", "reason", "sources", "web_used", "error", "run_id"]
+OURS = ["answer", "disposition", "reason", "sources", "web_used", "error", "run_id", "notes"]
 DESK, DAYS = "When is the service desk open?", "How many days of holiday do I have?"
 LONG = "Why? " * 1800  # 9,000 characters
 
