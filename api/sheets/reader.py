@@ -79,6 +79,8 @@ class _Sheet(Target):
         self.ready: deque[SheetRow] = deque()
         self._row = self._column = 0
         self._hidden = False
+        self._digits = ""
+        self._columns: dict[str, int] = {}  # by their letters
         self._cells: dict[int, Cell] = {}
         self._kind, self._style = "n", 0
         self._parts: list[str] = []
@@ -126,20 +128,31 @@ class _Sheet(Target):
                 f"{self._place}: row {following} after row {self._row}. Open the workbook and save it again."
             )
         self._row, self._column = following, 0
+        self._digits = str(following)
         self._hidden = attributes.get("hidden") in ("1", "true")
 
     def _start_cell(self, attributes: dict[str, str]) -> None:
-        found = position(attributes["r"]) if "r" in attributes else (self._row, self._column + 1)
-        if found is None or found[0] != self._row or found[1] > MAX_COLUMNS:
-            raise IntakeError(
-                f"{self._place}, row {self._row}: a cell that names another place. "
-                "Open the workbook and save it again."
-            )
-        self._column = found[1]
+        reference = attributes.get("r")
+        if reference is None and self._column < MAX_COLUMNS:
+            self._column += 1
+        else:
+            reference = reference or ""
+            self._column = self._columns.get(reference.removesuffix(self._digits)) or self._look_up(reference)
         self._kind = attributes.get("t", "n")
         style = attributes.get("s", "")
         self._style = int(style) if style.isdigit() else 0
         self._parts, self._size, self._formula = [], 0, False
+
+    def _look_up(self, reference: str) -> int:
+        """The column of a reference to this row; it is remembered, because each row has it again."""
+        found = position(reference)
+        if found is None or found[0] != self._row:
+            raise IntakeError(
+                f"{self._place}, row {self._row}: a cell that names another place. "
+                "Open the workbook and save it again."
+            )
+        self._columns[reference.rstrip("0123456789")] = found[1]
+        return found[1]
 
     def _end_cell(self) -> None:
         raw = "".join(self._parts)

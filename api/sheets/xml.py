@@ -71,12 +71,11 @@ class _Guard:
         self.silence = 0
 
     def _local(self, name: str) -> str:
-        if (local := self._names.get(name)) is None:
-            namespace, _, local = name.rpartition("}")
-            if namespace not in _NAMESPACES:
-                local = ""
-            if len(self._names) < 1000:
-                self._names[name] = local
+        namespace, _, local = name.rpartition("}")
+        if namespace not in _NAMESPACES:
+            local = ""
+        if len(self._names) < 1000:
+            self._names[name] = local
         return local
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -84,12 +83,18 @@ class _Guard:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise IntakeError(f"{self._place}: elements nested more than {MAX_DEPTH} deep. It is not read.")
-        if local := self._local(name):
+        local = self._names.get(name)
+        if local is None:
+            local = self._local(name)
+        if local:
             self._target.start(local, attributes)
 
     def end(self, name: str) -> None:
         self._depth -= 1
-        if local := self._local(name):
+        local = self._names.get(name)
+        if local is None:
+            local = self._local(name)
+        if local:
             self._target.end(local)
 
     def text(self, data: str) -> None:
