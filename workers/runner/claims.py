@@ -184,12 +184,21 @@ def is_first_suspect(session: Session, won: Won) -> bool:
 
 
 def put_back(session: Session, won: Won, pause: float) -> None:
-    """As if it had not been claimed, for `pause` seconds. Raises LostClaim."""
+    """As if it had not been claimed, for `pause` seconds. Raises LostClaim.
+
+    Its message came through, so the pause of the next publications starts anew.
+    """
     due = func.now() + seconds(pause)
     _give_back(
         session,
         won,
-        {"status": ClaimStatus.READY, "attempt": Claim.attempt - 1, "not_before": due, "wake_at": due},
+        {
+            "status": ClaimStatus.READY,
+            "attempt": Claim.attempt - 1,
+            "publishes": 0,
+            "not_before": due,
+            "wake_at": due,
+        },
     )
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
 from shared.db import transaction
-from shared.errors import TransientError
+from shared.errors import Postponed, TransientError
 from shared.settings import Settings
 from shared.statuses import TransitionStatus
 from shared.tables import Grade
@@ -80,11 +80,14 @@ class Executor:
             needed = won.argument is None or won.width == 1 or adapter.routes_by_state(won.node)
             state = advance.load_state(session, adapter, won, before=step) if needed else {}
         with structlog.contextvars.bound_contextvars(run_id=run_id, step=step, branch=branch, node=won.node):
-            with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
-                if not free:
-                    self._put_back(won)
-                    return None, False
-                outcome = self._run_node(won, adapter, state)
+            try:
+                with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
+                    if not free:
+                        raise Postponed(self._settings.retry_base, "another suspect runs")
+                    outcome = self._run_node(won, adapter, state)
+            except Postponed as later:
+                self._put_back(won, later)
+                return None, False
             return self._settle(won, outcome), True
 
     def _skip(self, session: Session, won: Won, adapter: GraphAdapter) -> None:
@@ -120,10 +123,11 @@ class Executor:
         with transaction(self._engine) as session:
             return claims.is_first_suspect(session, won)
 
-    def _put_back(self, won: Won) -> None:
+    def _put_back(self, won: Won, later: Postponed) -> None:
+        log.debug("postponed", seconds=round(later.seconds, 1), why=later.why)
         try:
             with transaction(self._engine) as session:
-                claims.put_back(session, won, pause=self._settings.retry_base)
+                claims.put_back(session, won, pause=later.seconds)
         except LostClaim:
             pass
 
@@ -139,6 +143,8 @@ class Executor:
             away = TransientError("the database was away", code="database", where="postgres")
             log.warning("the database was away", error=type(error).__name__)
             return Outcome(ledger, {}, state, [], away)
+        except Postponed:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a node raises is a row, never a lost chord
             if not isinstance(error, TransientError):
                 log.warning("node failed", error=describe(error))
