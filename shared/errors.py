@@ -40,6 +40,7 @@ class CallError(Exception):
     """
 
     transient = False
+    counts = True  # False: the provider was failing or refusing everybody, so the attempt is not counted
 
     def __init__(self, message: str, *, code: str, where: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -63,8 +64,10 @@ class Postponed(Exception):
     the same call. The runner puts the claim back for `seconds` and counts no attempt.
 
     No `CallError`, so that no node takes it for a failed call. `why` is a short phrase without any text of
-    a question.
+    a question. `failing`: because a provider does not work.
     """
+
+    failing = False
 
     def __init__(self, seconds: float, why: str) -> None:
         super().__init__(why)

@@ -49,6 +49,9 @@ SEED = [
     " SELECT id, 1, 1, 0, 1, 'n', 'r', 'openai', 'm', 'v', 'h', 'ok', '1', 0 FROM batches",
     "INSERT INTO web_searches (batch_id, run_id, step, branch, attempt, provider, query, request_hash, status,"
     " duration_ms) SELECT id, 1, 1, 0, 1, 'tavily', 'q', 'h', 'ok', 0 FROM batches",
+    "INSERT INTO budgets (batch_id) SELECT id FROM batches",
+    "INSERT INTO reservations (batch_id, run_id, step, branch, attempt, role, cost_usd, tokens)"
+    " SELECT id, 1, 1, 0, 1, 'r', 0.01, 100 FROM batches",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",
     "INSERT INTO collection_aliases (name, target) VALUES ('a', 'c')",
