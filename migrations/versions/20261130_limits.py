@@ -6,13 +6,17 @@ under way may cost. `claims.forgiven` counts the attempts that met a provider wh
 everybody, and `claims.failing_since` bounds how long that goes on.
 """
 
+from pathlib import Path
+
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003_limits"
-down_revision = "0002_knowledge"
+revision = "0004_limits"
+down_revision = "0003_control"
 branch_labels = None
 depends_on = None
+
+VIEW_FILES = Path(__file__).resolve().parent.parent / "views"
 
 
 def upgrade() -> None:
@@ -52,13 +56,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_reservations")),
     )
     op.create_index(op.f("ix_reservations_batch_id"), "reservations", ["batch_id"], unique=False)
+    op.execute("DROP VIEW batch_progress")
+    op.execute((VIEW_FILES / "batch_progress_v3.sql").read_text())
 
 
 def downgrade() -> None:
     op.execute("SET LOCAL lock_timeout = '5s'")
+    op.execute("DROP VIEW batch_progress")
+    op.execute((VIEW_FILES / "batch_progress_v2.sql").read_text())
     op.drop_table("reservations")
     op.drop_table("budgets")
     op.drop_column("claims", "failing_since")
     op.drop_column("claims", "forgiven")
+    op.drop_constraint(op.f("ck_batches_max_tokens"), "batches", type_="check")
+    op.drop_constraint(op.f("ck_batches_max_cost_usd"), "batches", type_="check")
     op.drop_column("batches", "max_tokens")
     op.drop_column("batches", "max_cost_usd")

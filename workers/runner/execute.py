@@ -212,8 +212,7 @@ class Executor:
             self._lock(session, won)
         text = describe(error)
         if isinstance(error, TransientError) and not (won.last_attempt and error.counts):
-            counted = won.attempt - won.forgiven
-            pause = pause_after(counted, error.retry_after, self._settings)
+            pause = pause_after(won.tries, error.retry_after, self._settings)
             claims.mark_for_retry(session, won, pause, forgiven=not error.counts)
             claims.add_transition(
                 session, won, TransitionStatus.RETRIED, usage=usage, error=error, error_text=text
@@ -233,7 +232,7 @@ class Executor:
 
 def _attempts(won: Won) -> str:
     more = f", and {won.forgiven} that did not count" if won.forgiven else ""
-    return f"{won.attempt - won.forgiven} attempts{more}"
+    return f"{won.tries} attempts{more}"
 
 
 class Outcome:

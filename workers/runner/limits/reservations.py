@@ -7,6 +7,7 @@ import structlog
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from shared import control
 from shared.budget import spending
 from shared.db import transaction
 from shared.errors import Postponed
@@ -60,8 +61,6 @@ VALUES (:batch, :run, :step, :branch, :attempt, :role, :cost, :tokens) RETURNING
 
 def _pause(engine: Engine, won: Won, estimate: Estimate) -> None:
     """Looks again with the batch's row locked, so that a cap raised in this moment is not overlooked."""
-    from shared import control
-
     with transaction(engine) as session:
         control.lock_batch(session, won.batch_id)
         now = spending(session, won.batch_id)
