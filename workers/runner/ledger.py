@@ -36,6 +36,7 @@ class Ledger:
         self._gate = gate
         self._lock = threading.Lock()
         self._buffered: list[dict[str, Any]] = []
+        self._counted: set[tuple[str, str]] = set()  # calls that are in the sums below
         self._tokens_in: int | None = None
         self._tokens_out: int | None = None
         self._cost: float | None = None
@@ -83,12 +84,15 @@ class Ledger:
             row = session.execute(query).one_or_none()
         if row is None:
             return None
-        if row[1] == self._won.attempt:  # this attempt was put back after the call, and has no record yet
+        # this attempt was put back after the call, and what it cost then is in no transition yet
+        if row[1] == self._won.attempt and (spec.role, key) not in self._counted:
+            self._counted.add((spec.role, key))
             self._add(row[3], row[4], None if row[2] is None else float(row[2]))
         return (row[0],)
 
     def _keep(self, record: CallRecord, key: str, held: Held | None) -> None:
         spec = record.spec
+        self._counted.add((spec.role, key))
         self._add(record.input_tokens, record.output_tokens, record.cost_usd)
         row: dict[str, Any] = {
             **self._key(),
