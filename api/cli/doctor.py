@@ -153,7 +153,9 @@ def _provider(state: limits.TargetState) -> Finding:
     name = f"{state.provider} {state.model}" + (f" at {state.server}" if state.server else "")
     if state.breaker != "closed":
         when = f"tried again in {state.breaker_seconds:.0f} s" if state.breaker == "open" else "being tried"
-        says = f"{name}: {state.failures} calls failed in a row; its calls wait, {when}. {state.waiting} wait."
+        says = (
+            f"{name}: {state.failures} calls failed in a row; its calls wait, {when}. {state.waiting} wait."
+        )
         return Finding("bad", "provider", says)
     known = [
         f"{limit:.0f} {unit} per minute"
@@ -162,7 +164,9 @@ def _provider(state: limits.TargetState) -> Finding:
     ]
     says = f"{name}: {', '.join(known) or 'no limit is known'}; {state.waiting} calls wait"
     if state.cooling_seconds:
-        return Finding("note", "provider", f"{says}. It asked for a pause: {state.cooling_seconds:.0f} s more.")
+        return Finding(
+            "note", "provider", f"{says}. It asked for a pause: {state.cooling_seconds:.0f} s more."
+        )
     return Finding("ok", "provider", says)
 
 
