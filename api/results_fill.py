@@ -15,7 +15,7 @@ from api.intake.model import IntakeReport
 from api.intake.workbook import input_row, sha256
 from api.results import ResultRow, sources_line
 from api.results_xlsx import fitted
-from api.sheets.package import Package, SheetPart
+from api.sheets.package import Package, SheetPart, zip_errors
 from api.sheets.reader import Facts, SheetRow, Workbook, open_workbook
 from api.sheets.splice import Splicer, Value
 from api.sheets.values import MAX_COLUMNS, letters
@@ -55,7 +55,7 @@ def fill(out: IO[bytes], original: Path, source: Mapping[str, Any], rows: Iterab
         widths = {columns[name]: width for name, width in FILLED.items()}
         like = (report.first_column or 1) + report.columns.index(report.question_column)
         place = f"{original}: {part.member}"
-        with zipfile.ZipFile(out, "w", allowZip64=True) as target:
+        with zip_errors(original), zipfile.ZipFile(out, "w", allowZip64=True) as target:
             for info in workbook.package.archive.infolist():
                 with workbook.package.archive.open(info) as stream, target.open(_same(info), "w") as copy:
                     if info.filename == part.member:

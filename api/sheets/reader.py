@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from api.sheets.package import Package, SheetPart, open_package, zip_errors
 from api.sheets.strings import Strings, number_formats, open_strings
-from api.sheets.values import MAX_COLUMNS, MAX_ROWS, Shown, area, number_text, position, unescape
+from api.sheets.values import MAX_COLUMNS, MAX_ROWS, Shown, area, natural, number_text, position, unescape
 from api.sheets.xml import Target, feed
 from shared.clean import MAX_TEXT
 from shared.errors import IntakeError
 
-_KEPT = 100_000  # merges and hidden rows that are remembered; beyond, a sheet is no table any more
+_KEPT = 100_000  # merges that are remembered; beyond, a sheet is no table any more
+_COLUMN_TAGS = 1_000  # of hidden columns, each of which may name all of them
 
 
 class Cell(NamedTuple):
@@ -80,6 +81,7 @@ class _Sheet(Target):
         self._row = self._column = 0
         self._hidden = False
         self._digits = ""
+        self._column_tags = 0
         self._columns: dict[str, int] = {}  # by their letters
         self._cells: dict[int, Cell] = {}
         self._kind, self._style = "n", 0
@@ -121,8 +123,8 @@ class _Sheet(Target):
                 raise IntakeError(f"{self._place}, row {self._row}: more than {MAX_TEXT:,} characters.")
 
     def _start_row(self, attributes: dict[str, str]) -> None:
-        number = attributes.get("r")  # some programs leave out what can be counted
-        following = int(number) if number and number.isdigit() else self._row + 1
+        # Some programs leave out what can be counted.
+        following = natural(attributes["r"]) or 0 if "r" in attributes else self._row + 1
         if not self._row < following <= MAX_ROWS:
             raise IntakeError(
                 f"{self._place}: row {following} after row {self._row}. Open the workbook and save it again."
@@ -139,8 +141,7 @@ class _Sheet(Target):
             reference = reference or ""
             self._column = self._columns.get(reference.removesuffix(self._digits)) or self._look_up(reference)
         self._kind = attributes.get("t", "n")
-        style = attributes.get("s", "")
-        self._style = int(style) if style.isdigit() else 0
+        self._style = natural(attributes.get("s")) or 0
         self._parts, self._size, self._formula = [], 0, False
 
     def _look_up(self, reference: str) -> int:
@@ -165,12 +166,12 @@ class _Sheet(Target):
     def _text(self, raw: str) -> str:
         match self._kind:
             case "s":
-                try:
-                    return self._strings[int(raw)]
-                except (ValueError, IndexError):
+                index = natural(raw.strip())
+                if index is None or index >= len(self._strings):
                     raise IntakeError(
                         f"{self._place}, row {self._row}: a text that is not in the workbook. It is damaged."
-                    ) from None
+                    )
+                return self._strings[index]
             case "str" | "inlineStr" | "e":
                 return unescape(raw)
             case "b":
@@ -183,9 +184,10 @@ class _Sheet(Target):
 
     def _note(self, name: str, attributes: dict[str, str]) -> None:
         if name == "col" and attributes.get("hidden") in ("1", "true"):
-            first, last = attributes.get("min", ""), attributes.get("max", "")
-            if first.isdigit() and last.isdigit():
-                self._facts.hidden_columns.update(range(int(first), min(int(last), MAX_COLUMNS) + 1))
+            first, last = natural(attributes.get("min")), natural(attributes.get("max"))
+            self._column_tags += 1
+            if first and last and self._column_tags < _COLUMN_TAGS:
+                self._facts.hidden_columns.update(range(first, min(last, MAX_COLUMNS) + 1))
         elif name == "mergeCell" and len(self._facts.merges) < _KEPT:
             if found := area(attributes.get("ref", "")):
                 self._facts.merges.append(found)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 from xml.sax.saxutils import escape
 
-from api.sheets.values import MAX_COLUMNS, area, letters, position
+from api.sheets.values import MAX_COLUMNS, area, letters, natural, position
 from api.sheets.xml import Target, feed
 from shared.errors import IntakeError
 
@@ -58,8 +58,7 @@ class Splicer(Target):
             self._started = (self._column, here, attributes.get("s", "").encode())
             self._empty = self._tag(here).endswith(b"/>")
         elif name == "row":
-            number = attributes.get("r", "")
-            self._row = int(number) if number.isdigit() else self._row + 1
+            self._row = natural(attributes.get("r")) or self._row + 1
             self._column, self._found = 0, []
             self._copy_to(here)
             self._empty_row = self._tag(here).endswith(b"/>")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from api.sheets.package import Package, zip_errors
-from api.sheets.values import Shown, shown_by, unescape
+from api.sheets.values import Shown, natural, shown_by, unescape
 from api.sheets.xml import Elements, Target, feed, read_part
 from shared.clean import MAX_TEXT
 from shared.errors import IntakeError
@@ -102,13 +102,13 @@ def number_formats(package: Package) -> list[Shown]:
 
     def found(name: str, attributes: dict[str, str]) -> None:
         nonlocal inside
-        number = attributes.get("numFmtId", "")
-        if name == "numFmt" and number.isdigit():
-            formats[int(number)] = attributes.get("formatCode", "")
+        number = natural(attributes.get("numFmtId"))
+        if name == "numFmt" and number is not None:
+            formats[number] = attributes.get("formatCode", "")
         elif name in ("cellXfs", "cellStyleXfs", "dxfs", "cellStyles"):
             inside = name == "cellXfs"
         elif name == "xf" and inside:
-            styles.append(int(number) if number.isdigit() else 0)
+            styles.append(number or 0)
 
     with zip_errors(package.path), package.archive.open(package.styles) as stream:
         read_part(stream, Elements(found), package.place(package.styles))

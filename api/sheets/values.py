@@ -98,6 +98,11 @@ def unescape(text: str) -> str:
     return clean_text(text)
 
 
+def natural(text: str | None) -> int | None:
+    """A number of an attribute; None for anything that is not a few plain digits."""
+    return int(text) if text and len(text) < 10 and text.isascii() and text.isdigit() else None
+
+
 def letters(column: int) -> str:
     """The letters of a 1-based column: 1 is A, 28 is AB."""
     result = ""

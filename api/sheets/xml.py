@@ -45,7 +45,11 @@ def feed(stream: IO[bytes], target: Target, place: str) -> Iterator[bytes]:
     parser.StartDoctypeDeclHandler = guard.refuse_doctype
     parser.XmlDeclHandler = guard.check_encoding
     try:
+        first = True
         while chunk := stream.read(CHUNK):
+            if first and chunk.startswith((b"\xff\xfe", b"\xfe\xff")):
+                guard.check_encoding("", "utf-16", 0)
+            first = False
             yield chunk
             guard.silence += len(chunk)
             parser.Parse(chunk, False)

@@ -4,6 +4,7 @@ import io
 import tempfile
 import tracemalloc
 import zipfile
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,8 @@ OUTSIDE = (
         ('<?xml version="1.0" encoding="ISO-8859-1"?><worksheet/>', "not UTF-8"),
         ('<row r="3"/><row r="2"/>', "row 2 after row 3"),
         ('<row r="1048577"/>', "row 1048577"),
+        (f'<row r="{"9" * 5000}"/>', "row 0 after row 0"),
+        ('<row><c t="s"><v>-1</v></c></row>', "not in the workbook"),
         ('<row r="1"><c r="B2"/></row>', "names another place"),
         ('<row r="1"><c r="XFE1"/></row>', "names another place"),
         ('<row><c t="s"><v>7</v></c></row>', "not in the workbook"),
@@ -175,6 +178,42 @@ def test_sheets_that_are_refused(tmp_path: Path, sheet: str, said: str) -> None:
     with pytest.raises(IntakeError, match=said) as caught:
         texts(bare(tmp_path / "b.xlsx", sheet))
     assert str(caught.value).startswith(str(tmp_path / "b.xlsx"))
+
+
+def test_utf_16_is_refused(tmp_path: Path) -> None:
+    bare(tmp_path / "b.xlsx", "<row/>")
+    out = io.BytesIO()
+    with zipfile.ZipFile(tmp_path / "b.xlsx") as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            wide = content.decode().partition("?>")[2].strip().encode("utf-16")
+            new.writestr(name, wide if "sheet1" in name else content)
+    (tmp_path / "c.xlsx").write_bytes(out.getvalue())
+    with pytest.raises(IntakeError, match="not UTF-8"):
+        texts(tmp_path / "c.xlsx")
+
+
+_SOURCE = (
+    '<cols><col min="1" max="3" hidden="1"/></cols><sheetData><row r="1" spans="1:2"><c r="A1" s="1" t="s"><v>0</v></c>'
+    '<c r="B1"><f>A1</f><v>45352.5</v></c></row><row r="2" hidden="1"><c r="A2" t="inlineStr"><is><r><t>x</t></r></is>'
+    '</c><c r="B2" t="b"><v>1</v></c></row></sheetData><mergeCells><mergeCell ref="A1:B2"/></mergeCells>'
+)
+_ODD = st.sampled_from(
+    ["", "²", "-1", "9" * 20, "A", "<", '"', "&#0;", "/", "1e999", "nan", "\x0b", " ", "🙂"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.integers(0, len(_SOURCE)), st.integers(0, 6), _ODD), min_size=1, max_size=4))
+def test_a_sheet_that_was_tampered_with_is_read_or_refused(edits: list[tuple[int, int, str]]) -> None:
+    """Never any other error."""
+    sheet = _SOURCE
+    for at, length, odd in edits:
+        sheet = sheet[:at] + odd + sheet[at + length :]
+    whole = f'<?xml version="1.0" encoding="UTF-8"?><worksheet xmlns="{MAIN}">{sheet}</worksheet>'
+    styles = '<cellXfs count="2"><xf numFmtId="0"/><xf numFmtId="22"/></cellXfs>'
+    with tempfile.TemporaryDirectory() as folder, suppress(IntakeError):
+        texts(bare(Path(folder) / "b.xlsx", whole, strings="<si><t>a</t></si>", styles=styles))
 
 
 def test_a_zip_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
