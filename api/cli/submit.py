@@ -13,10 +13,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
 from api.cli import watch
-from api.cli.output import counted, print_json
+from api.cli.output import print_json
 from api.cli.patience import is_away
 from shared import batches, history, knowledge
-from shared.clean import one_line
+from shared.clean import counted, one_line
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
