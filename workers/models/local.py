@@ -150,7 +150,7 @@ class LocalAnswerGenerator:
     ) -> GeneratedAnswer:
         """A sentence that stands in a remark was tried already, and is not quoted again."""
         texts = [document["text"] for document in documents]
-        asked = [_asked(document["title"]) for document in documents]
+        asked = [question_of(document["title"]) for document in documents]
         request: dict[str, Any] = {
             "question": question,
             "documents": texts,
@@ -194,23 +194,33 @@ class LocalAnswerGenerator:
     def _candidates(
         self, question: str, found: Sequence[tuple[int, str]], asked: Sequence[str]
     ) -> list[_Candidate]:
-        """The sentences with their scores: the better cosine of a sentence alone and behind the question that
-        its document is titled with. Of a question that MiniLM cannot read, those only that share its words."""
-        whole = [f"{asked[position]} {sentence}".strip() for position, sentence in found]
-        alone = cosines(self._embedder, question, [sentence for _, sentence in found])
-        behind = cosines(self._embedder, question, whole)
+        """The sentences with their scores. Of a question that MiniLM cannot read, those only that share its
+        words."""
+        behind = [asked[position] for position, _ in found]
+        scores = titled_cosines(self._embedder, question, [sentence for _, sentence in found], behind)
         readable = is_readable(question)
         return [
-            _Candidate(position, sentence, max(pair))
-            for (position, sentence), text, *pair in zip(found, whole, alone, behind, strict=True)
-            if readable or shared(question, text) >= ENOUGH
+            _Candidate(position, sentence, score)
+            for (position, sentence), title, score in zip(found, behind, scores, strict=True)
+            if readable or shared(question, f"{title} {sentence}") >= ENOUGH
         ]
 
 
-def _asked(title: str) -> str:
+def question_of(title: str) -> str:
     """The question that a title ends with, as those of frequently asked questions do; else ""."""
     last = title.rsplit(" > ", 1)[-1].strip()
     return last if last.endswith(_QUESTION_MARKS) else ""
+
+
+def titled_cosines(
+    embedder: VectorSource, question: str, found: Sequence[str], asked: Sequence[str]
+) -> list[float]:
+    """As `cosines`: the better one of each sentence alone and behind the question it belongs to, "" for none."""
+    alone = cosines(embedder, question, found)
+    behind = cosines(
+        embedder, question, [f"{title} {text}".strip() for title, text in zip(asked, found, strict=True)]
+    )
+    return [max(pair) for pair in zip(alone, behind, strict=True)]
 
 
 def _shown(sentence: str) -> str:
