@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from api.cli.output import counted, print_json
-from shared.clean import one_line
+from api.cli.output import print_json
+from shared.clean import counted, one_line
 
 if TYPE_CHECKING:
     from api.intake import QuestionFile

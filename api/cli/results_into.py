@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from api.cli.output import counted
 from api.files import atomic_binary
 from api.results import ResultRow
+from shared.clean import counted
 from shared.errors import CraglineError, NotFound, UsageError
 
 
