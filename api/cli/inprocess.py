@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
-from api.cli.output import cell, print_json
+from api.cli.output import cell, print_json, printable
 from api.cli.output import console as output_console
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
@@ -131,7 +131,7 @@ def _print_answer(console: Console, state: dict[str, Any]) -> None:
     if state.get("disposition") != "answered":
         console.print(cell(f"No answer: {state.get('reason', 'no reason was given')}", None))
         return
-    console.print(Text(state["answer"]))
+    console.print(Text(printable(state["answer"])))
     for number, source in enumerate(state["sources"], 1):
         page = f" (page {source['page']})" if source["page"] else ""
         console.print(

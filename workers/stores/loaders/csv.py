@@ -1,6 +1,7 @@
 """CSV: each row is a document, its cells joined as lines `name: value`."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from workers.stores.loaders.base import LoadedDocument, LoadError, detect_encodi
 
 MAX_CELL = 16 * 1024 * 1024  # characters
 _DELIMITERS = ",;\t|"
+_SEP_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # Excel's own hint, a line before the header
 _TITLES = ("title", "name", "titel", "titre", "subject", "heading", "headline")
 
 csv.field_size_limit(MAX_CELL)  # the module's own limit is 128 kB, and process-wide
@@ -57,8 +59,10 @@ def _text(names: list[str], cells: list[str]) -> str:
 def _rows(path: Path, codec: str) -> Iterator[list[str]]:
     with path.open(encoding=codec, errors="replace", newline="") as file:
         first = file.readline(MAX_CELL)
-        file.seek(0)
-        reader = csv.reader(file, delimiter=_delimiter(first), strict=False)
+        hint = _SEP_LINE.fullmatch(first.strip())
+        if not hint:
+            file.seek(0)
+        reader = csv.reader(file, delimiter=hint[1] if hint else _delimiter(first), strict=False)
         try:
             yield from reader
         except csv.Error as error:
