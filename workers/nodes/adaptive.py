@@ -7,6 +7,7 @@ from shared.errors import CallError, PermanentError
 from workers.models.roles import Document
 from workers.nodes.draft import what_was_tried
 from workers.nodes.resources import Resources
+from workers.nodes.retrieve import noted_if_none
 from workers.nodes.state import AdaptiveState, Extract, GradeTask
 
 # The modes by their one name each. A published version of this graph calls the store `vectorstore` where
@@ -34,7 +35,11 @@ def rewrite_for_mode(state: AdaptiveState, resources: Resources) -> dict[str, An
 def search_store(state: AdaptiveState, resources: Resources) -> dict[str, Any]:
     """Writes `documents` and counts `retrievals`."""
     documents = resources.retriever.retrieve(state["query"], state["params"]["k"])
-    return {"documents": documents, "retrievals": state.get("retrievals", 0) + 1}
+    return {
+        "documents": documents,
+        "retrievals": state.get("retrievals", 0) + 1,
+        **noted_if_none(state, documents),
+    }
 
 
 def search_web(state: AdaptiveState, resources: Resources) -> dict[str, Any]:

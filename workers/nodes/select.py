@@ -7,6 +7,7 @@ rewritten query finds it again.
 from typing import Any
 
 from shared.clean import one_line
+from shared.filters import as_text
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
 from workers.nodes.state import DraftState
@@ -18,6 +19,12 @@ def ungraded(state: DraftState) -> list[Document]:
     return [document for document in state["documents"] if document["id"] not in graded]
 
 
+def _nothing_found(state: DraftState) -> str:
+    filters = state["params"].get("filter")  # of the store; the web knows none
+    in_store = state.get("mode") != "websearch"
+    return f"nothing found that matches {as_text(filters)}" if filters and in_store else "nothing found"
+
+
 def select(state: DraftState, _resources: Resources) -> dict[str, Any]:
     """Writes `knowledge`, the relevant documents of the last search, and what was `tried` when there is none."""
     labels = {grade["document_id"]: grade["label"] for grade in state.get("grades", [])}
@@ -25,6 +32,6 @@ def select(state: DraftState, _resources: Resources) -> dict[str, Any]:
     kept = [document for document in documents if labels.get(document["id"]) == "relevant"]
     update: dict[str, Any] = {"knowledge": kept}
     if not kept:
-        found = f"{len(documents)} documents, none relevant" if documents else "nothing found"
+        found = f"{len(documents)} documents, none relevant" if documents else _nothing_found(state)
         update["tried"] = [f'searched for "{one_line(state["query"], 200)}": {found}']
     return update

@@ -6,9 +6,17 @@ import pytest
 
 from tests.unit.workers.nodes.fakes import Script, document, params
 from workers.models.roles import GeneratedAnswer
-from workers.nodes.adaptive import assemble, extract_knowledge, occurs_in, route, unextracted
+from workers.nodes.adaptive import (
+    assemble,
+    extract_knowledge,
+    occurs_in,
+    route,
+    search_store,
+    unextracted,
+)
 from workers.nodes.draft import accept, check_answer, check_groundedness, draft_answer, give_up_with_tries
 from workers.nodes.select import select, ungraded
+from workers.nodes.self_rag import retrieve_again
 
 A, B = document("A"), document("B")
 
@@ -106,3 +114,19 @@ def test_the_router_knows_whether_there_is_a_web(web: str) -> None:
     }
     assert route(state, script.resources()) == {"mode": "vectorstore"}
     assert script.asked("router") == [("q", "climbing guides", web == "on")]
+
+
+@pytest.mark.parametrize("search", [retrieve_again, search_store])
+def test_a_filter_that_matches_nothing_is_said_once_and_is_in_the_reason(search: Any) -> None:
+    numbers = params("self_rag", filter=["title=T"])
+    state: Any = {"question": "q", "query": "x", "params": numbers, "grades": []}
+    update = search(state, Script().resources())
+    assert update["notes"] == ["filter_matched_nothing: no passage matches title=T"]
+    again = {**state, "documents": [], "notes": update["notes"]}
+    assert "notes" not in search(again, Script().resources())
+    assert select(again, Script().resources())["tried"] == [
+        'searched for "x": nothing found that matches title=T'
+    ]
+    on_the_web = select({**again, "mode": "websearch"}, Script().resources())
+    assert on_the_web["tried"] == ['searched for "x": nothing found']
+    assert "notes" not in search(state, Script(documents=[A]).resources())
