@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One file or folder of tests: make test T=tests/unit/api
 T ?= tests
+# How many processes test at once; each has servers of its own. N=0: this one alone, to debug.
+N ?= auto
 # Where this is set, every start would compile LangGraph anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-unit lint types migrations docs check lock compose-test clean
+.PHONY: setup demo test test-unit lint types migrations docs check lock compose-test chaos clean
 
 setup: $(VENV)/.locked
 
@@ -26,7 +28,7 @@ demo: setup
 	@$(BIN)/python docs/demo.py
 
 test: setup
-	$(BIN)/python -m pytest $(T)
+	$(BIN)/python -m pytest -n $(N) --maxprocesses 4 --dist loadgroup $(T)
 
 # No server, no network: about a minute.
 test-unit: setup
@@ -56,6 +58,11 @@ lock:
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+
+# The long form of tests/chaos: 500 questions a seed while workers and servers are killed. Hours for many seeds.
+SEEDS ?= 1
+chaos: setup
+	$(BIN)/python -m tests.chaos --trials $(SEEDS)
 
 compose-test:
 	bash tests/compose/run.sh

@@ -21,6 +21,10 @@ class NotFound(CraglineError):
     """The named batch, run, collection or file does not exist."""
 
 
+class Conflict(CraglineError):
+    """The batch or run is not in a state in which that can be done, or there is nothing to do it to."""
+
+
 class IntakeError(CraglineError):
     """A file of questions could not be taken; names the file, the row and the remedy."""
 
@@ -40,6 +44,7 @@ class CallError(Exception):
     """
 
     transient = False
+    counts = True  # False: the provider was failing or refusing everybody, so the attempt is not counted
 
     def __init__(self, message: str, *, code: str, where: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -56,3 +61,19 @@ class TransientError(CallError):
 
 class PermanentError(CallError):
     """Another try cannot help: wrong key, quota gone, policy refusal, bad request."""
+
+
+class Postponed(Exception):
+    """Not now, and nobody's fault: a rate limit, a cool-down, a provider that is out, somebody else making
+    the same call. The runner puts the claim back for `seconds` and counts no attempt.
+
+    No `CallError`, so that no node takes it for a failed call. `why` is a short phrase without any text of
+    a question. `failing`: because a provider does not work.
+    """
+
+    failing = False
+
+    def __init__(self, seconds: float, why: str) -> None:
+        super().__init__(why)
+        self.seconds = max(seconds, 0.0)
+        self.why = why
