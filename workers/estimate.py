@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.plan import Plan
-from workers.models.prices import cost_usd, prices_as_of, search_cost_usd
+from shared.prices import cost_usd, prices_as_of, search_cost_usd
 from workers.models.prompts import load_prompts
 
 Range = tuple[float, float]  # least and most
@@ -150,7 +150,7 @@ def _price(plan: Plan, role: str, read: Range, wrote: Range) -> Range | None:
     if plan.provider == "local":
         return (0.0, 0.0)
     least, most = (
-        cost_usd(plan.models[role], round(tokens_in), round(tokens_out))
+        cost_usd(plan.models[role], round(tokens_in), round(tokens_out), plan.prices)
         for tokens_in, tokens_out in zip(read, wrote, strict=True)
     )
     return None if least is None or most is None else (least, most)

@@ -9,6 +9,7 @@ import typer
 from api.cli.acting import By, Reason, actor, moment, wake
 from api.cli.output import console, counted, in_bigint, print_json, table
 from shared import control, history, rework
+from shared.budget import Caps
 from shared.control import Done, Share
 from shared.db import get_engine
 from shared.plan import parse_sets
@@ -49,9 +50,19 @@ def pause(batch: BatchId, reason: Reason = None, by: By = None, json: Json = Fal
     _say(done, json, f"{said} `cragline batch resume {batch}` goes on.")
 
 
-def resume(batch: BatchId, reason: Reason = None, by: By = None, json: Json = False) -> None:
-    """Go on with a paused batch."""
-    done = control.resume(get_engine(), batch, actor=actor(by), reason=reason)
+def resume(
+    batch: BatchId,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Another cap on its whole cost, in USD; 0: no cap.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Another cap on all its tokens; 0: no cap.")] = None,
+    reason: Reason = None,
+    by: By = None,
+    json: Json = False,
+) -> None:
+    """Go on with a paused batch, if wanted with another cap."""
+    caps = Caps(max_cost, max_tokens)
+    done = control.resume(get_engine(), batch, actor=actor(by), reason=reason, caps=caps)
     if done.changed:
         wake(get_settings())
     _say(

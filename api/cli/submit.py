@@ -19,6 +19,7 @@ from api.cli.output import counted, print_json
 from api.cli.patience import is_away
 from api.preflight import Preflight, costs_money, look
 from shared import batches, history, knowledge
+from shared.budget import Caps, check_caps
 from shared.clean import one_line
 from shared.control import Share
 from shared.db import get_engine
@@ -54,6 +55,13 @@ def submit(
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
     ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(help="Pause before the batch has cost more than this many USD."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Pause before it has taken more than this many tokens.")
+    ] = None,
     priority: Priority = None,
     weight: Weight = None,
     max_in_flight: MaxInFlight = None,
@@ -72,13 +80,15 @@ def submit(
 
     if name is not None and len(name) > _LONGEST_NAME:
         raise UsageError(f"--name: at most {_LONGEST_NAME} characters, not {len(name)}.")
-    terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by))
+    caps = Caps(max_cost, max_tokens)
+    terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by), caps=caps)
     settings, console = get_settings(), Console(stderr=json)
     plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
     questions = open_questions(file, column)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
     batches.check_collection(engine, plan)
+    check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
     found = _look(console, questions, plan, thorough=check, json=json)
