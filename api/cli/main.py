@@ -18,6 +18,7 @@ from api.cli import batch, collection, db, inprocess, runs, sql
 from api.cli.doctor import doctor
 from api.cli.ingest import ingest
 from api.cli.output import printable
+from api.cli.retention import retention
 from api.cli.submit import submit
 from api.cli.up import down, up
 from shared.clean import one_line
@@ -60,6 +61,7 @@ app.add_typer(runs.app, name="run")
 app.command("sql")(sql.sql)
 app.command("graph")(inprocess.graph)
 app.command("ask")(inprocess.ask)
+app.command()(retention)
 app.command()(doctor)
 app.add_typer(db.app, name="db")
 
