@@ -1,0 +1,19 @@
+-- A submitted file of questions with its frozen plan.
+CREATE VIEW history.batches AS
+SELECT id AS batch_id,                       -- the batch's number
+       name,                                 -- the file's name, or the one given with --name
+       status,                               -- open, ended or cancelled; more in docs/history.md
+       pipeline,                             -- rag, crag, self_rag or adaptive
+       collection,                           -- the collection that was searched
+       plan ->> 'provider' AS provider,      -- who plays the models: local or openai
+       plan -> 'models' AS models,           -- JSON object: role -> model
+       plan -> 'prompts' AS prompts,         -- JSON object: prompt -> version; empty until the first admission
+       plan -> 'params' AS params,           -- JSON object: the pipeline's parameters, all resolved
+       plan,                                 -- the whole plan as it was frozen at submission
+       source,                               -- JSON object: file, format, encoding, columns, notes on reading it
+       row_count,                            -- rows of the file, empty ones included
+       run_count,                            -- distinct questions, each of which is a run
+       month,                                -- first day of the month of submission: the partition of its transitions
+       submitted_at,                         -- when it was submitted
+       ended_at                              -- when its last run ended; NULL while it is open
+  FROM public.batches;
