@@ -40,25 +40,26 @@ BEGIN
               FROM asked
              CROSS JOIN LATERAL (
                    -- what would have come in addition costs what it cost other runs of the batch
-                   SELECT node, 1 AS place,
-                          CASE node WHEN 'refine_document' THEN costs.branch_cost_usd * asked.kept_now ELSE costs.cost_usd END
-                              AS cost_usd,
-                          CASE WHEN costs.runs IS NULL THEN '+ ' || node || ': never run in this batch'
-                               WHEN costs.cost_usd IS NULL THEN '+ ' || node || ': no known price'
-                               ELSE '+ ' || node || ': mean of ' || costs.runs || ' runs' END AS words
-                     FROM unnest(asked.way_now) AS node LEFT JOIN costs USING (node)
-                    WHERE node <> ALL (asked.way_before) AND node NOT IN ('recompose', 'give_up')
+                   SELECT added.node, 1 AS place,
+                          CASE added.node WHEN 'refine_document' THEN costs.branch_cost_usd * asked.kept_now
+                                          ELSE costs.cost_usd END AS cost_usd,
+                          CASE WHEN costs.runs IS NULL THEN '+ ' || added.node || ': never run in this batch'
+                               WHEN costs.cost_usd IS NULL THEN '+ ' || added.node || ': no known price'
+                               ELSE '+ ' || added.node || ': mean of ' || costs.runs || ' runs' END AS words
+                     FROM unnest(asked.way_now) AS added (node) LEFT JOIN costs ON costs.node = added.node
+                    WHERE added.node <> ALL (asked.way_before) AND added.node NOT IN ('recompose', 'give_up')
                    UNION ALL
                    -- what would have been left out saves what it cost this run
-                   SELECT node, 2, -coalesce(own.cost_usd, 0), '- ' || node || ': its own cost'
-                     FROM unnest(asked.way_before) AS node LEFT JOIN own ON own.run_id = asked.run_id AND own.node = node
-                    WHERE node <> ALL (asked.way_now) AND node NOT IN ('recompose', 'give_up')
+                   SELECT saved.node, 2, -coalesce(own.cost_usd, 0), '- ' || saved.node || ': its own cost'
+                     FROM unnest(asked.way_before) AS saved (node)
+                     LEFT JOIN own ON own.run_id = asked.run_id AND own.node = saved.node
+                    WHERE saved.node <> ALL (asked.way_now) AND saved.node NOT IN ('recompose', 'give_up')
                    UNION ALL
-                   SELECT node, 3, costs.branch_cost_usd * (asked.kept_now - asked.kept_before),
-                          'refine_document: ' || costs.branch_cost_usd || ' a document'
+                   SELECT costs.node, 3, costs.branch_cost_usd * (asked.kept_now - asked.kept_before),
+                          'refine_document: mean of a document'
                      FROM costs
-                    WHERE node = 'refine_document' AND node = ANY (asked.way_now) AND node = ANY (asked.way_before)
-                      AND asked.kept_now <> asked.kept_before) AS change (node, place, cost_usd, words)
+                    WHERE costs.node = 'refine_document' AND costs.node = ANY (asked.way_now)
+                      AND costs.node = ANY (asked.way_before) AND asked.kept_now <> asked.kept_before) AS change
              GROUP BY asked.run_id)
         SELECT runs.run_id, runs.question, runs.status, asked.action_before, asked.action_now,
                asked.relevant_before, asked.relevant_now, asked.kept_before, asked.kept_now,
