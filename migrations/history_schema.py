@@ -7,12 +7,12 @@ that uses it is edited in the same commit. Unlike the files in `migrations/views
 they are only ever run against the newest tables.
 
 A file makes one view or function. Its first comment becomes the comment of the object, and the comment
-behind a column becomes the comment of that column. `-- needs: NAME` leaves a file out as long as there is
-no table or view NAME. Files are run in the order of their names.
+behind a column becomes the comment of that column. `-- needs: TABLE` leaves a file out, and `[needs TABLE.COLUMN]`
+at the end of a line that line, as long as there is none. Files are run in the order of their names.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,7 @@ _MADE = re.compile(r"^CREATE (VIEW|FUNCTION) history\.(\w+)", re.MULTILINE)
 _HEAD = re.compile(r"\A(?:-- .*\n)+")
 _COLUMN = re.compile(r"^(?!--).*?(\w+),?[ ]+-- (.+)$", re.MULTILINE)
 _NEEDS = re.compile(r"^-- needs: (\w+)$", re.MULTILINE)
+_LINE_NEEDS = re.compile(r" \[needs (\w+)\.(\w+)\]$")
 
 log = structlog.get_logger()
 
@@ -49,10 +50,18 @@ class Made:
     statement: str
 
 
-def files() -> Iterator[Made]:
-    """Every object of the schema, in the order in which they are made."""
+def files(there: Collection[tuple[str, str]] | None = None) -> Iterator[Made]:
+    """Every object of the schema, in the order in which they are made. `there`: the (table, column) pairs
+    there are; None: all."""
     for path in sorted(FILES.glob("*.sql")):
-        yield read(path.read_text(encoding="utf-8"))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        kept = [_LINE_NEEDS.sub("", line) for line in lines if _wanted(line, there)]
+        yield read("\n".join(kept) + "\n")
+
+
+def _wanted(line: str, there: Collection[tuple[str, str]] | None) -> bool:
+    needs = _LINE_NEEDS.search(line)
+    return needs is None or there is None or (needs[1], needs[2]) in there
 
 
 def read(text: str) -> Made:
@@ -106,8 +115,15 @@ def drop(connection: Connection) -> None:
 def make(connection: Connection) -> None:
     """Make every view and function, with its comments, and let the reader read."""
     driver = _driver(connection)
-    for made in files():
-        if all(_is_there(driver, name) for name in made.needs):
+    there = {
+        (table, column)
+        for table, column in driver.execute(
+            "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'"
+        ).fetchall()
+    }
+    tables = {table for table, _ in there}
+    for made in files(there):
+        if tables.issuperset(made.needs):
             driver.execute(made.statement)
             _comment(driver, made)
     driver.execute(
@@ -162,11 +178,6 @@ def let_read(connection: Connection) -> None:
 
 def _has_reader(driver: "psycopg.Connection[Any]") -> bool:
     return driver.execute("SELECT FROM pg_roles WHERE rolname = %s", (READER,)).fetchone() is not None
-
-
-def _is_there(driver: "psycopg.Connection[Any]", name: str) -> bool:
-    row = driver.execute("SELECT to_regclass(%s) IS NOT NULL", (f"public.{name}",)).fetchone()
-    return row is not None and bool(row[0])
 
 
 def _names(rows: "list[tuple[Any, ...]]") -> sql.Composed:

@@ -20,5 +20,6 @@ SELECT batch_id,                             -- the batch
        cost_usd,                             -- cost of its calls in US dollars; NULL where no call has a known price
        error_class,                          -- kind of error, where it did not succeed
        error,                                -- the error in words
+       round,                                -- the run's round at the time [needs transitions.round]
        month                                 -- partition: first day of the month in which the batch was submitted
   FROM public.transitions;

@@ -8,6 +8,7 @@ SELECT runs.batch_id,                        -- the batch
        claims.status,                        -- ready, running, done or failed
        claims.attempt,                       -- tries begun so far
        claims.lost,                          -- tries whose worker was lost
+       claims.forgiven,                      -- tries that do not count, because the provider failed everybody [needs claims.forgiven]
        claims.not_before,                    -- a pause: nobody takes it before then
        claims.worker,                        -- who works on it
        claims.started_at,                    -- since when

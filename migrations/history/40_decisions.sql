@@ -15,4 +15,4 @@ SELECT DISTINCT ON (transitions.run_id)
   FROM public.transitions
  CROSS JOIN LATERAL (SELECT transitions.state_update -> 'decision' AS decision) AS decided
  WHERE transitions.status = 'succeeded' AND transitions.node = 'decide' AND decision IS NOT NULL
- ORDER BY transitions.run_id, transitions.step DESC;
+ ORDER BY transitions.run_id, transitions.step DESC, transitions.attempt DESC;
