@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 
 from api.cli import batch, collection, compare, db, inprocess, runs, sql
 from api.cli.doctor import doctor
+from api.cli.export import export
 from api.cli.ingest import ingest
 from api.cli.submit import submit
 from api.cli.up import down, up
@@ -57,6 +58,7 @@ app.add_typer(batch.app, name="batch")
 app.command("results")(batch.results)
 batch.app.command("diff")(compare.diff)
 app.command("what-if")(compare.what_if)
+app.command()(export)
 app.add_typer(runs.app, name="run")
 app.command("sql")(sql.sql)
 app.command("graph")(inprocess.graph)

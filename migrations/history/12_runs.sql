@@ -19,5 +19,5 @@ SELECT id AS run_id,                         -- the run's number
        saved_usd,                            -- what that run had cost, and this one therefore did not [needs runs.saved_usd]
        admitted_at,                          -- when the dispatcher took it up
        ended_at,                             -- when it got its disposition
-       round(extract(epoch FROM ended_at - admitted_at)::numeric, 3) AS seconds  -- from admission to disposition
+       extract(epoch FROM ended_at - admitted_at)::numeric(14, 3) AS seconds  -- from admission to disposition
   FROM public.runs;
