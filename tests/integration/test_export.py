@@ -67,7 +67,7 @@ def test_duckdb_finds_every_row_and_its_type(
     assert counts["batches"] == 1 and counts["rows"] == 5 and counts["runs"] == 3 and counts["grades"] == 6
     for view, count in counts.items():
         path = tmp_path / "out" / f"{view}.parquet"
-        assert duckdb.sql(fx
+        assert duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall() == [(count,)]
         if view != "prompts":
             query = f"SELECT count(*) AS n FROM history.{view} WHERE batch_id = {batches[0]}"
             assert read_rows(engine, query)[0].n == count
