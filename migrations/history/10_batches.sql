@@ -2,7 +2,7 @@
 CREATE VIEW history.batches AS
 SELECT id AS batch_id,                       -- the batch's number
        name,                                 -- the file's name, or the one given with --name
-       status,                               -- open, ended or cancelled; more in docs/history.md
+       status,                               -- open, paused, ended or cancelled; more in docs/history.md
        pipeline,                             -- rag, crag, self_rag or adaptive
        collection,                           -- the collection that was searched
        plan ->> 'provider' AS provider,      -- who plays the models: local or openai
@@ -14,12 +14,12 @@ SELECT id AS batch_id,                       -- the batch's number
        row_count,                            -- rows of the file, empty ones included
        run_count,                            -- distinct questions, each of which is a run
        month,                                -- first day of the month of submission: the partition of its transitions
-       submitted_by,                         -- who submitted it, by a name of their own [needs batches.submitted_by]
+       submitted_by,                         -- who submitted it, by a name of their own
        owner,                                -- owner of the API key it was submitted with; NULL: the command line [needs batches.owner]
-       pause_reason,                         -- why it is paused, or was last [needs batches.pause_reason]
-       priority,                             -- the higher is admitted first [needs batches.priority]
-       weight,                               -- share of the window among batches of one priority [needs batches.weight]
-       max_in_flight,                        -- runs of it at once; NULL: as many as the window holds [needs batches.max_in_flight]
+       pause_reason,                         -- why it is paused, or was last
+       priority,                             -- the higher is admitted first
+       weight,                               -- share of the window among batches of one priority
+       max_in_flight,                        -- runs of it at once; NULL: as many as the window holds
        max_cost_usd,                         -- cap on its cost in US dollars; NULL: none [needs batches.max_cost_usd]
        max_tokens,                           -- cap on its tokens; NULL: none [needs batches.max_tokens]
        submitted_at,                         -- when it was submitted

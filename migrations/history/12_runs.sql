@@ -12,9 +12,9 @@ SELECT id AS run_id,                         -- the run's number
        sources,                              -- JSON list of {title, source, page, origin, document_id} in the order cited
        web_used,                             -- whether the answer was made from web results too
        notes,                                -- labelled degradations, as `label: explanation`
-       round,                                -- 1, and one more for each retry of the run [needs runs.round]
-       first_step,                           -- the superstep with which its present course began [needs runs.first_step]
-       forked_from,                          -- the run whose course it goes on from; NULL: it is no fork [needs runs.forked_from]
+       round,                                -- 1, and one more for each retry of the run
+       first_step,                           -- the superstep with which its present course began
+       forked_from,                          -- the run whose course it goes on from; NULL: it is no fork
        reused_from,                          -- the run whose answer was taken over; NULL: it was worked out [needs runs.reused_from]
        saved_usd,                            -- what that run had cost, and this one therefore did not [needs runs.saved_usd]
        admitted_at,                          -- when the dispatcher took it up

@@ -6,7 +6,7 @@ SELECT batch_id,                             -- the batch
        branch,                               -- place in a fan-out, from 0; 0 where there is none
        attempt,                              -- the nth try of this run, step and branch
        node,                                 -- the node of the graph
-       status,                               -- succeeded, retried, failed, lost or skipped
+       status,                               -- succeeded, retried, failed, lost, skipped or cancelled
        came_from,                            -- nodes of the step before
        goes_to,                              -- nodes that follow; empty where the attempt did not succeed
        state_update,                         -- JSON object: what the node changed in the run's state
@@ -20,6 +20,6 @@ SELECT batch_id,                             -- the batch
        cost_usd,                             -- cost of its calls in US dollars; NULL where no call has a known price
        error_class,                          -- kind of error, where it did not succeed
        error,                                -- the error in words
-       round,                                -- the run's round at the time [needs transitions.round]
+       round,                                -- the run's round at the time
        month                                 -- partition: first day of the month in which the batch was submitted
   FROM public.transitions;

@@ -7,6 +7,7 @@ SELECT runs.batch_id,                        -- the batch
        claims.node,                          -- the node to be run
        claims.status,                        -- ready, running, done or failed
        claims.attempt,                       -- tries begun so far
+       claims.earlier,                       -- of these, tries in earlier rounds of the run
        claims.lost,                          -- tries whose worker was lost
        claims.forgiven,                      -- tries that do not count, because the provider failed everybody [needs claims.forgiven]
        claims.not_before,                    -- a pause: nobody takes it before then

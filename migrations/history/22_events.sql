@@ -1,5 +1,4 @@
 -- What people, and the system itself, did to a batch or a run.
--- needs: events
 CREATE VIEW history.events AS
 SELECT id AS event_id,                       -- the event's number
        batch_id,                             -- the batch

@@ -4,7 +4,7 @@ SELECT batch_id,                             -- the batch
        name,                                 -- the file's name, or the one given with --name
        pipeline,                             -- the pipeline
        collection,                           -- the collection
-       status,                               -- open, ended or cancelled; more in docs/history.md
+       status,                               -- open, paused, ended or cancelled; more in docs/history.md
        rows,                                 -- rows of the file
        empty_rows,                           -- rows without a question
        duplicate_rows,                       -- rows whose question another row asked before
@@ -20,7 +20,7 @@ SELECT batch_id,                             -- the batch
        usd_left,                             -- what is left of its cap on cost; NULL: no cap [needs batch_progress.usd_left]
        tokens_left,                          -- what is left of its cap on tokens; NULL: no cap [needs batch_progress.tokens_left]
        saved_usd,                            -- what results taken over from elsewhere would have cost [needs batch_progress.saved_usd]
-       pause_reason,                         -- why it is paused; NULL: it is not [needs batch_progress.pause_reason]
+       pause_reason,                         -- why it is paused; NULL: it is not
        rate_per_minute,                      -- questions ended a minute: lately while it runs, on average afterwards
        eta_seconds,                          -- estimated seconds until its end; NULL when it has ended
        submitted_at,                         -- when it was submitted

@@ -7,7 +7,7 @@ SELECT batch_id,                             -- the batch
        attempt,                              -- the nth try
        pipeline,                             -- the pipeline
        node,                                 -- the node
-       status,                               -- succeeded, retried, failed, lost or skipped
+       status,                               -- succeeded, retried, failed, lost, skipped or cancelled
        came_from,                            -- nodes of the step before
        goes_to,                              -- nodes that follow
        started_at,                           -- when the attempt began

@@ -7,8 +7,8 @@ and the role, are remade by every upgrade (`migrations/history_schema.py` says w
 
 from alembic import op
 
-revision = "0003_history"
-down_revision = "0002_knowledge"
+revision = "0004_history"
+down_revision = "0003_control"
 branch_labels = None
 depends_on = None
 

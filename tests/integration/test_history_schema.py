@@ -42,6 +42,50 @@ def test_a_comment_belongs_to_its_column(database: Engine) -> None:
     assert said["loop_economics.changed_verdict"].startswith("whether a bad verdict became a good one")
 
 
+# Columns that say nothing to a person who asks, or that strangers must not read.
+INTERNAL = {
+    "batches": {"callback_url"},  # may hold a password
+    "runs": {"inherited", "reuse_key", "collection_version"},
+    "transitions": {"recorded_in"},
+    "claims": {
+        "width",
+        "argument",
+        "came_from",
+        "goes_to",
+        "publishes",
+        "wake_at",
+        "task_id",
+        "failing_since",
+    },
+    "model_calls": {"reuse_key"},
+    "web_searches": {"reuse_key"},
+    "retrievals": {"reuse_key", "request_hash"},
+    "ingest_files": {"options", "touched_at"},
+    "documents": {"id"},
+    "collection_aliases": {"set_at"},
+}
+UNSEEN = """
+SELECT relname::text AS name, array_agg(attname::text) FILTER (WHERE NOT seen) AS columns
+  FROM (SELECT relname, attname, EXISTS (
+               SELECT FROM pg_depend JOIN pg_rewrite ON pg_rewrite.oid = objid JOIN pg_class AS v ON v.oid = ev_class
+                WHERE v.relnamespace = 'history'::regnamespace AND refobjid = pg_class.oid AND refobjsubid = attnum)
+               AS seen
+          FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+         WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition) AS found
+ GROUP BY relname HAVING bool_or(seen) AND NOT bool_and(seen)
+"""
+
+
+def test_a_new_column_is_shown_or_said_to_be_internal(database: Engine) -> None:
+    """Of tables that the schema shows at all."""
+    left_out = {
+        row.name: set(row.columns) - INTERNAL.get(row.name, set()) for row in read_rows(database, UNSEEN)
+    }
+    assert {name: columns for name, columns in left_out.items() if columns} == {}, (
+        "add it to migrations/history/, or to INTERNAL above"
+    )
+
+
 def test_every_file_makes_what_it_is_called() -> None:
     for path in sorted(history_schema.FILES.glob("*.sql")):
         made = history_schema.read(path.read_text(encoding="utf-8"))
@@ -106,7 +150,7 @@ def test_a_migration_may_remake_what_the_views_stand_on(database: Engine) -> Non
 def test_a_downgrade_takes_them_and_an_upgrade_brings_them_back(servers: Servers) -> None:
     name, url = make_database(servers)
     try:
-        migrate.downgrade(url, "0002_knowledge")
+        migrate.downgrade(url, "0001_main_job")
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT to_regnamespace('history')").fetchone() == (None,)
         migrate.upgrade(url)
