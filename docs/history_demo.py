@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from shared.db import transaction
 from shared.plan import make_plan
+from shared.prices import cost_usd, search_cost_usd
 from shared.settings import Settings
 from shared.tables import (
     Batch,
@@ -29,13 +30,10 @@ from shared.tables import (
     Transition,
     WebSearch,
 )
-from workers.models.prices import call_cost_usd
-from workers.models.roles import CallSpec
 from workers.nodes.decide import SEARCHING, decide
 
 MODEL = "gpt-4.1-mini"
 EMBEDDING = "text-embedding-3-small"
-WEB_USD = 0.008
 TITLES = {
     "handbook/leave.md": "Leave",
     "handbook/expenses.md": "Expenses",
@@ -125,8 +123,7 @@ class Story:
         called = {"status": "error" if how.get("error") else "ok", **error, "duration_ms": took - 3}
         if role := how.get("role"):
             model = EMBEDDING if role == "embedder" else MODEL
-            spec = CallSpec(role, "openai", model, "", {})
-            cost = call_cost_usd(spec, tokens_in, tokens_out)
+            cost = cost_usd(model, tokens_in, tokens_out)
             call = {
                 "node": node,
                 "role": role,
@@ -142,7 +139,7 @@ class Story:
             call |= {"response": None if how.get("error") else {}}
             self.demo.calls.append(where | call | called)
         if query := how.get("query"):
-            cost = WEB_USD
+            cost = search_cost_usd("tavily")
             search = {"provider": "tavily", "query": query, "request_hash": f"{len(self.demo.searches):064x}"}
             search |= {"results": how["results"], "cost_usd": cost, "searched_at": self.clock.now}
             self.demo.searches.append(where | search | called)

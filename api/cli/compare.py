@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from api.cli.output import cell, console, counted, csv_cell, in_bigint, print_json, table
+from api.cli.output import cell, console, csv_cell, in_bigint, print_json, table
 from shared import compare
+from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import UsageError
 from shared.plan import parse_sets
@@ -30,7 +31,7 @@ def diff(
 ) -> None:
     """Compare two batches question by question: disposition, answer, sources, grades and cost.
 
-    A question for which only the cost differs is counted, and its row is shown with --all.
+    A question for which only the cost differs is and its row is shown with --all.
     """
     _one_format(json, as_csv)
     seen, writer = compare.Difference(), csv.writer(sys.stdout)

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from api.cli.output import counted, in_bigint, print_json
+from api.cli.output import in_bigint, print_json
+from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import UsageError
 from shared.export import export_batch

@@ -20,8 +20,8 @@ SELECT id AS batch_id,                       -- the batch's number
        priority,                             -- the higher is admitted first
        weight,                               -- share of the window among batches of one priority
        max_in_flight,                        -- runs of it at once; NULL: as many as the window holds
-       max_cost_usd,                         -- cap on its cost in US dollars; NULL: none [needs batches.max_cost_usd]
-       max_tokens,                           -- cap on its tokens; NULL: none [needs batches.max_tokens]
+       max_cost_usd,                         -- cap on its cost in US dollars; NULL: none
+       max_tokens,                           -- cap on its tokens; NULL: none
        submitted_at,                         -- when it was submitted
        ended_at                              -- when its last run ended; NULL while it is open
   FROM public.batches;

@@ -9,7 +9,7 @@ SELECT runs.batch_id,                        -- the batch
        claims.attempt,                       -- tries begun so far
        claims.earlier,                       -- of these, tries in earlier rounds of the run
        claims.lost,                          -- tries whose worker was lost
-       claims.forgiven,                      -- tries that do not count, because the provider failed everybody [needs claims.forgiven]
+       claims.forgiven,                      -- tries that do not count, because the provider failed everybody
        claims.not_before,                    -- a pause: nobody takes it before then
        claims.worker,                        -- who works on it
        claims.started_at,                    -- since when

@@ -16,9 +16,9 @@ SELECT batch_id,                             -- the batch
        failed,                               -- something broke, named in the run's error
        cancelled,                            -- stopped by a person
        cost_usd,                             -- cost of all its calls in US dollars
-       tokens,                               -- tokens sent to models and back [needs batch_progress.tokens]
-       usd_left,                             -- what is left of its cap on cost; NULL: no cap [needs batch_progress.usd_left]
-       tokens_left,                          -- what is left of its cap on tokens; NULL: no cap [needs batch_progress.tokens_left]
+       tokens,                               -- tokens sent to models and back
+       usd_left,                             -- what is left of its cap on cost; NULL: no cap
+       tokens_left,                          -- what is left of its cap on tokens; NULL: no cap
        saved_usd,                            -- what results taken over from elsewhere would have cost [needs batch_progress.saved_usd]
        pause_reason,                         -- why it is paused; NULL: it is not
        rate_per_minute,                      -- questions ended a minute: lately while it runs, on average afterwards

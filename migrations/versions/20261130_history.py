@@ -7,8 +7,8 @@ and the role, are remade by every upgrade (`migrations/history_schema.py` says w
 
 from alembic import op
 
-revision = "0004_history"
-down_revision = "0003_control"
+revision = "0005_history"
+down_revision = "0004_limits"
 branch_labels = None
 depends_on = None
 

@@ -13,12 +13,12 @@ from shared import compare
 from shared.db import make_engine
 from shared.errors import CraglineError, NotFound, UsageError
 from shared.plan import Plan
+from shared.prices import cost_usd
 from shared.stack.testing import Servers
 from tests.conftest import drop_database, make_database
 from tests.integration.runner.bench import Bench
 from tests.unit.workers.nodes.fakes import Script, document, params
 from workers.graphs.crag import after_decide
-from workers.models.prices import call_cost_usd
 from workers.models.roles import CallRecorder, CallResult, CallSpec
 from workers.nodes.decide import decide
 from workers.nodes.resources import Resources
@@ -198,7 +198,7 @@ class Paying(Bench):
 
 
 def price(tokens: int) -> float:
-    cost = call_cost_usd(call("one?"), tokens, 0)
+    cost = cost_usd("gpt-4.1-mini", tokens, 0)
     assert cost
     return cost
 
