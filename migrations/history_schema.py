@@ -164,7 +164,9 @@ def let_read(connection: Connection) -> None:
                 "then `cragline db upgrade` once more",
             )
             return
-    if not driver.execute(f"SELECT pg_has_role('{READER}', 'MEMBER')").fetchone()[0]:  # type: ignore[index]
+    # from 16 on, whoever makes a role is its member without being able to take it
+    takes = "SELECT pg_has_role(%s, CASE WHEN %s >= 160000 THEN 'SET' ELSE 'MEMBER' END)"
+    if driver.execute(takes, (READER, driver.info.server_version)).fetchone() != (True,):
         try:
             with driver.transaction():
                 driver.execute(f"GRANT {READER} TO CURRENT_USER")

@@ -194,9 +194,10 @@ def _narrow(cursor: "psycopg.Cursor[Any]", reader: str, timeout: float) -> Any:
     cursor.execute("SELECT set_config('statement_timeout', %s, true)", (f"{max(1, int(timeout * 1000))}",))
     cursor.execute("SET LOCAL search_path = history")
     cursor.execute(
-        "SELECT rolname FROM pg_roles WHERE rolname = %s AND pg_has_role(oid, 'MEMBER')"
+        "SELECT rolname FROM pg_roles WHERE rolname = %s"
+        "   AND pg_has_role(oid, CASE WHEN %s >= 160000 THEN 'SET' ELSE 'MEMBER' END)"
         " UNION ALL SELECT 'pg_read_all_data' FROM pg_roles WHERE rolname = current_user AND rolsuper LIMIT 1",
-        (reader,),
+        (reader, cursor.connection.info.server_version),
     )
     if (found := cursor.fetchone()) is not None:
         cursor.execute(pg_sql.SQL("SET LOCAL ROLE {}").format(pg_sql.Identifier(found[0])))

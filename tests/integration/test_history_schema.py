@@ -111,6 +111,16 @@ def test_the_reader_reads_the_schema_and_nothing_else(database: Engine) -> None:
     assert history.READER == history_schema.READER
 
 
+def test_a_login_that_may_not_make_roles_is_told_and_goes_on(
+    database: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(history_schema, "READER", "cragline_of_nobody")
+    with database.begin() as connection:
+        history_schema.let_read(connection)
+        assert connection.scalar(text("SELECT count(*) FROM history.runs")) == 0
+    assert "CREATE ROLE cragline_of_nobody NOLOGIN" in capsys.readouterr().out
+
+
 def test_an_upgrade_with_nothing_to_do_leaves_the_views_alone(database: Engine) -> None:
     before = _oids(database)
     migrate.upgrade(_url(database))
