@@ -184,6 +184,10 @@ class Settings(BaseSettings):
     flower_password: SecretStr | None = Field(
         None, description="Password of Flower's basic auth. Unset: made once and kept in the home folder."
     )
+    flower_control: bool = Field(
+        False,
+        description="Let Flower stop workers and revoke or start tasks. Off: it only shows.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_json: bool = Field(False, description="One JSON object a log line instead of text.")
 
