@@ -13,7 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from sqlalchemy import Engine
 
-from api import middleware, problems, web
+from api import middleware, openapi, problems, web
 from api.routes import every_router
 from api.state import ApiState
 from shared.settings import Settings
@@ -42,4 +42,5 @@ def create_app(
     for router in every_router():
         app.include_router(router)
     app.include_router(web.router)
+    openapi.install(app)
     return app

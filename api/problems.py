@@ -22,6 +22,8 @@ from shared.errors import (
     UsageError,
 )
 from shared.logs import redact
+from shared.sources import CannotIngest
+from shared.urls import FetchError
 
 log = structlog.get_logger()
 MEDIA_TYPE = "application/problem+json"
@@ -31,6 +33,8 @@ _STATUS: dict[type[CraglineError], tuple[int, str]] = {
     IntakeError: (422, "intake"),
     DimensionMismatch: (409, "dimension-mismatch"),
     StackError: (503, "stack"),
+    FetchError: (422, "url"),
+    CannotIngest: (422, "usage"),
 }
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _ROW = re.compile(r"\b(?:row|line) (\d+)\b")

@@ -63,18 +63,32 @@ def write_csv(out: TextIO, columns: Sequence[str], rows: Iterable[ResultRow], *,
     these too and every record is equally long.
     The original cells are written as they came; ours are made harmless to spreadsheets.
     """
-    writer = csv.writer(out, lineterminator="\r\n")
+    return sum(out.write(line) > 0 for line in csv_lines(columns, rows, width=width)) - 1
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[ResultRow], *, width: int = 0) -> Iterator[str]:
+    """The header and the records of `write_csv`, one by one."""
     names = result_names(columns)
     beyond = max(0, width - len(columns))
     extras = [_free(f"{EXTRA}_{position}", {*columns, *names}) for position in range(1, beyond + 1)]
+    line = _Line()
+    writer = csv.writer(line, lineterminator="\r\n")
     writer.writerow([*columns, *names, *extras])
-    count = 0
+    yield line.text
     for row in rows:
         cells, extra = _original_cells(row.original, columns)
         padding = [""] * (beyond - len(extra))
         writer.writerow([*cells, *_our_cells(row), *extra, *padding])
-        count += 1
-    return count
+        yield line.text
+
+
+class _Line:
+    """Takes what a csv writer writes: one whole record at a time."""
+
+    text = ""
+
+    def write(self, text: str) -> None:
+        self.text = text
 
 
 def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[ResultRow]) -> int:
@@ -84,15 +98,17 @@ def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[Resul
     name of ours is prefixed in those rows whose object uses it. A cell that its row lacks is null; cells
     beyond the header are a list under `extra_cells`. `sources` is the list.
     """
-    count = 0
+    return sum(out.write(line) > 0 for line in jsonl_lines(columns, rows))
+
+
+def jsonl_lines(columns: Sequence[str] | None, rows: Iterable[ResultRow]) -> Iterator[str]:
+    """The lines of `write_jsonl`, one by one."""
     for row in rows:
         record = _original_object(row.original, columns)
         values = (row.answer, row.disposition, row.reason, row.sources, row.web_used, row.error, row.run_id)
         names = result_names([*record, *(columns or ())])
         record.update(zip(names, values, strict=True))
-        out.write(json.dumps(record, ensure_ascii=False) + "\n")
-        count += 1
-    return count
+        yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def _original_cells(

@@ -1,12 +1,29 @@
 """What goes over the wire: the bodies of requests and answers."""
 
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+MAX_ID = 2**63 - 1  # what Postgres counts to
+BatchName = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class Alive(BaseModel):
     status: Literal["alive"]
+
+
+class Check(BaseModel):
+    """One thing that this service depends on."""
+
+    name: str
+    ready: bool
+    detail: str = Field(description="What was found; without secrets.")
+
+
+class Ready(BaseModel):
+    ready: bool
+    checks: list[Check]
 
 
 class FieldProblem(BaseModel):
@@ -30,8 +47,194 @@ class Problem(BaseModel):
     errors: list[FieldProblem] | None = None
 
 
-PROBLEM: dict[str, Any] = {
-    "model": Problem,
-    "description": "What was wrong, and what to do about it.",
-    "content": {"application/problem+json": {}},
-}
+class BatchOptions(BaseModel):
+    """How the questions of a batch are to be answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    pipeline: str = Field("crag", description="`crag`, `rag`, `self_rag` or `adaptive`.")
+    name: BatchName | None = Field(None, description="Left out: the file's name.")
+    collection: str | None = Field(None, description="Collection or alias. Left out: CRAGLINE_COLLECTION.")
+    column: str | None = Field(
+        None, description="The column that holds the questions: name or number. Left out: guessed."
+    )
+    callback_url: str | None = Field(
+        None, description="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."
+    )
+
+
+class BatchQuery(BatchOptions):
+    """The options beside a file: in the query, or as fields of the form."""
+
+    set: list[str] = Field([], max_length=100, description="`key=value` of the pipeline, e.g. `k=6`.")
+    filter: list[str] = Field(
+        [], max_length=100, description="`key=value` that documents must match, e.g. `page=3`."
+    )
+    filename: str | None = Field(
+        None, min_length=1, max_length=500, description="The file's name, whose ending says its format."
+    )
+
+
+class BatchBody(BatchOptions):
+    """A batch as one JSON document. For more than some thousand questions send a file or JSON lines."""
+
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description='The pipeline\'s numbers, e.g. `{"k": 6}`.'
+    )
+    questions: list[str | dict[str, Any]] = Field(
+        min_length=1,
+        description="Texts, or objects with a field `question`; other fields come back with the results.",
+    )
+
+
+class SubmittedBatch(BaseModel):
+    """A batch that is stored. It is answered in the background."""
+
+    batch_id: int
+    rows: int
+    questions: int = Field(description="Distinct questions; each is one run.")
+    empty_rows: int = Field(description="Not run, kept in the results.")
+    duplicate_rows: int = Field(description="Run once, answered for each.")
+    repeated: bool = Field(description="The same request came before; this is its batch.")
+    question_column: str | None
+    notes: list[str] = Field(description="How the file was understood.")
+
+
+class BatchProgress(BaseModel):
+    """Where a batch stands. submitted = pending + running + answered + gave_up + failed + cancelled."""
+
+    model_config = ConfigDict(extra="allow")
+
+    batch_id: int
+    name: str
+    pipeline: str
+    collection: str
+    status: str
+    rows: int
+    empty_rows: int
+    duplicate_rows: int
+    submitted: int
+    pending: int
+    running: int
+    answered: int
+    gave_up: int
+    failed: int
+    cancelled: int
+    open: int = Field(description="pending + running")
+    cost_usd: float | None
+    rate_per_minute: float | None
+    eta_seconds: float | None
+    submitted_at: datetime
+    ended_at: datetime | None
+
+
+class BatchPage(BaseModel):
+    batches: list[BatchProgress]
+    next_cursor: str | None = Field(description="`cursor` of the next page; null on the last.")
+
+
+class Delivery(BaseModel):
+    """How far the news of a batch's end has come to its `callback_url`."""
+
+    url: str
+    status: str
+    attempts: int
+    last_status: int | None
+    last_error: str | None
+    next_at: datetime
+    ended_at: datetime | None
+
+
+class BatchDetails(BatchProgress):
+    owner: str | None
+    plan: dict[str, Any] = Field(description="Everything that decides how questions are answered.")
+    source: dict[str, Any] = Field(description="How the file was understood.")
+    deliveries: list[Delivery]
+
+
+class RunDetails(BaseModel):
+    """One question's way through its pipeline."""
+
+    model_config = ConfigDict(extra="allow")
+
+    run_id: int
+    batch_id: int
+    question: str
+    status: str
+    answer: str | None
+    reason: str | None
+    error: str | None
+    sources: list[dict[str, Any]] | None
+    timeline: list[dict[str, Any]] = Field(description="Every attempt of every node, in order.")
+    open: list[dict[str, Any]] = Field(description="What it is waiting for at this moment.")
+
+
+class IngestBody(BaseModel):
+    """Pages, sites and repositories to bring into a collection."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    collection: str | None = None
+    urls: list[str] = Field([], max_length=1000, description="`https://...`, `git+https://host/path[@ref]`.")
+    paths: list[str] = Field(
+        [], max_length=1000, description="Files and folders of the workers. For admins on loopback only."
+    )
+    include: list[str] = Field([], max_length=100)
+    exclude: list[str] = Field([], max_length=100)
+    depth: int = Field(0, ge=0, le=20, description="Pages: follow links so far, within the host.")
+    sitemap: bool = False
+    max_pages: int = Field(100, ge=1, le=100_000)
+    prune: bool = Field(False, description="Remove documents of these sources that are gone. For admins.")
+
+
+class IngestStarted(BaseModel):
+    ingest_id: str
+    collection: str
+    files: int
+
+
+class PathNote(BaseModel):
+    path: str
+    note: str
+
+
+class IngestProgress(BaseModel):
+    ingest_id: str
+    ended: bool
+    files: int
+    pending: int
+    running: int
+    done: int
+    failed: int
+    documents: int
+    documents_removed: int
+    chunks_added: int
+    chunks_unchanged: int
+    chunks_removed: int
+    errors: list[PathNote]
+    notes: list[PathNote]
+
+
+class CollectionFacts(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    documents: int
+    chunks: int
+    aliases: list[str]
+    embedding_model: str
+    dimension: int
+    description: str | None
+    created_at: datetime
+    ingested_at: datetime | None
+
+
+class CollectionSource(BaseModel):
+    source: str
+    documents: int
+    ingested_at: datetime | None
+
+
+class CollectionDetails(CollectionFacts):
+    sources: list[CollectionSource]
+    open_batches: list[int]

@@ -1,16 +1,21 @@
 """`python -m api.serve`: the HTTP API with uvicorn, as a part of the stack or in a container."""
 
 import argparse
-import ipaddress
+import shutil
 import sys
+import tempfile
+import time
+from pathlib import Path
 
 import uvicorn
 
 from api.app import create_app
+from api.security import is_loopback
 from shared.errors import CraglineError
 from shared.logs import configure_logging
-from shared.settings import get_settings
+from shared.settings import Settings, get_settings
 
+_A_DAY = 86_400  # seconds
 _GRACE = 5  # seconds that open answers (a progress stream) get when the server is told to stop
 
 
@@ -23,6 +28,7 @@ def main() -> int:
     try:
         settings = get_settings()
         configure_logging(settings)
+        tempfile.tempdir = str(_spool(settings))
         open_ = words.embedded and is_loopback(words.host)
         app = create_app(settings, open_on_loopback=open_)
     except CraglineError as error:
@@ -41,14 +47,15 @@ def main() -> int:
     return 0
 
 
-def is_loopback(host: str) -> bool:
-    """Whether `host`, without a port, is this machine by its loopback address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def _spool(settings: Settings) -> Path:
+    """The folder for bodies of requests while they are read: /tmp may be small, or in memory. What an
+    earlier process left behind there is removed once it is a day old."""
+    folder = settings.home / "spool"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in folder.iterdir():
+        if left.stat().st_mtime < time.time() - _A_DAY:
+            shutil.rmtree(left, ignore_errors=True)
+    return folder
 
 
 if __name__ == "__main__":

@@ -41,6 +41,24 @@ class Submitted:
     runs: int
     empty_rows: int
     duplicate_rows: int
+    repeated: bool = False  # an earlier request with the same idempotency key had submitted it already
+
+
+@dataclass(frozen=True)
+class Request:
+    """By whom, and how, a batch came in through the HTTP API.
+
+    With a `key`, the same `owner`, key and `body_hash` again find the batch that is there.
+    """
+
+    owner: str
+    callback_url: str | None = None
+    key: str | None = None
+    body_hash: str = ""
+
+
+class OtherBody(CraglineError):
+    """An idempotency key was used before, with another body."""
 
 
 def check_collection(engine: Engine, plan: Plan) -> int:
@@ -89,11 +107,19 @@ SELECT %(batch)s, numbered.row_number, runs.id, numbered.original, numbered.note
 """
 
 
-def submit(engine: Engine, plan: Plan, name: str, source: dict[str, Any], rows: Iterable[Row]) -> Submitted:
+def submit(
+    engine: Engine,
+    plan: Plan,
+    name: str,
+    source: dict[str, Any],
+    rows: Iterable[Row],
+    request: Request | None = None,
+) -> Submitted:
     """Store a batch with all its rows; returns its id and counts.
 
     `source` says how the file was understood (JSON value). What `rows` raises passes through, and then
-    nothing is stored. Raises IntakeError when no row has a question.
+    nothing is stored. Raises IntakeError when no row has a question, OtherBody for an idempotency key that
+    was used for something else.
     """
     month = _ensure_partition(engine)
     with engine.connect() as connection:
@@ -102,15 +128,64 @@ def submit(engine: Engine, plan: Plan, name: str, source: dict[str, Any], rows: 
         )  # COPY is the driver's
         assert driver is not None
         with driver.transaction(), driver.cursor() as cursor:
-            return _submit(cursor, plan, name, source, rows, month)
+            earlier = _earlier(cursor, request)
+            return earlier or _submit(cursor, plan, name, source, rows, month, request)
+
+
+def submitted_before(engine: Engine, request: Request) -> Submitted | None:
+    """What an earlier request with the same key submitted. Raises OtherBody."""
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.transaction(), driver.cursor() as cursor:
+            return _stored(cursor, request)
+
+
+def _earlier(cursor: "Cursor[Any]", request: Request | None) -> Submitted | None:
+    """Take the request's key for this transaction; or what the request submitted that had it before.
+
+    A second request waits here until the first has committed, or takes over when it is rolled back.
+    """
+    if request is None or request.key is None:
+        return None
+    cursor.execute(
+        "INSERT INTO idempotency_keys (owner, key, body_hash) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+        (request.owner, request.key, request.body_hash),
+    )
+    return None if cursor.rowcount else _stored(cursor, request)
+
+
+def _stored(cursor: "Cursor[Any]", request: Request) -> Submitted | None:
+    cursor.execute(
+        "SELECT body_hash, batches.id, row_count, run_count, (SELECT count(*) FROM batch_rows"
+        " WHERE batch_rows.batch_id = batches.id AND run_id IS NULL) FROM idempotency_keys"
+        " JOIN batches ON batches.id = batch_id WHERE idempotency_keys.owner = %s AND key = %s",
+        (request.owner, request.key),
+    )
+    found = cursor.fetchone()
+    if found is None:
+        return None
+    body_hash, batch_id, rows, runs, empty = found
+    if body_hash != request.body_hash:
+        raise OtherBody(
+            f"This idempotency key was used before, for batch {batch_id} with other content. "
+            "Choose a new key for a new batch."
+        )
+    return Submitted(batch_id, rows, runs, empty, rows - empty - runs, repeated=True)
 
 
 def _submit(
-    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], rows: Iterable[Row], month: date
+    cursor: "Cursor[Any]",
+    plan: Plan,
+    name: str,
+    source: dict[str, Any],
+    rows: Iterable[Row],
+    month: date,
+    request: Request | None,
 ) -> Submitted:
     cursor.execute(
-        "INSERT INTO batches (name, pipeline, collection, plan, source, row_count, run_count, month)"
-        " VALUES (%s, %s, %s, %s, %s, 0, 0, %s) RETURNING id",
+        "INSERT INTO batches (name, pipeline, collection, plan, source, row_count, run_count, month,"
+        " owner, callback_url) VALUES (%s, %s, %s, %s, %s, 0, 0, %s, %s, %s) RETURNING id",
         (
             clean_text(name),
             plan.pipeline,
@@ -118,6 +193,8 @@ def _submit(
             Jsonb(plan.model_dump()),
             Jsonb(clean_json(source)),
             month,
+            request.owner if request else None,
+            request.callback_url if request else None,
         ),
     )
     found = cursor.fetchone()
@@ -136,6 +213,11 @@ def _submit(
     runs = cursor.rowcount
     cursor.execute(_ROWS, {"batch": batch_id})
     cursor.execute("UPDATE batches SET row_count = %s, run_count = %s WHERE id = %s", (total, runs, batch_id))
+    if request is not None and request.key is not None:
+        cursor.execute(
+            "UPDATE idempotency_keys SET batch_id = %s WHERE owner = %s AND key = %s",
+            (batch_id, request.owner, request.key),
+        )
     return Submitted(batch_id, total, runs, empty, total - empty - runs)
 
 

@@ -67,3 +67,11 @@ class WorkKind(StrEnum):
     REPOSITORY = "repository"  # bring in the files of a commit
     PRUNE = "prune"  # remove the documents below a folder whose files are gone
     DELETE = "delete"  # remove the collection
+
+
+class DeliveryStatus(StrEnum):
+    """The news of a batch's end for its `callback_url`."""
+
+    PENDING = "pending"  # to be sent, now or at `next_at`. -> delivered, failed
+    DELIVERED = "delivered"  # answered with a status of the 2xx. Final.
+    FAILED = "failed"  # given up after the last try, or refused for its address. Final.

@@ -21,6 +21,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from shared.api_tables import ApiKey as ApiKey
+from shared.api_tables import Heartbeat as Heartbeat
+from shared.api_tables import IdempotencyKey as IdempotencyKey
+from shared.api_tables import MetricState as MetricState
+from shared.api_tables import MetricSum as MetricSum
+from shared.api_tables import WebhookDelivery as WebhookDelivery
 from shared.statuses import (
     BatchStatus,
     CallStatus,
@@ -42,6 +48,8 @@ class Batch(Base):
         one_of("status", BatchStatus),
         CheckConstraint("(status = 'open') = (ended_at IS NULL)", name="ended_at_when_ended"),
         Index(None, "status", postgresql_where=text("status = 'open'")),
+        Index("ix_batches_owner", "owner", "id"),
+        Index("ix_batches_callback", "id", postgresql_where=text("callback_url IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     name: Mapped[str]
@@ -55,6 +63,8 @@ class Batch(Base):
     month: Mapped[date]  # first day of the month of submission; the partition of its transitions
     submitted_at: Mapped[datetime] = now_column()
     ended_at: Mapped[datetime | None]
+    owner: Mapped[str | None]  # of the API key it was submitted with; NULL: the command line
+    callback_url: Mapped[str | None]  # told when the batch has ended
 
 
 class BatchRow(Base):
@@ -162,6 +172,7 @@ class Transition(Base):
             unique=True,
             postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
         ),
+        Index(None, "recorded_in", postgresql_using="brin"),
         {"postgresql_partition_by": "RANGE (month)"},
     )
     month: Mapped[date]
@@ -185,6 +196,9 @@ class Transition(Base):
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     error_class: Mapped[str | None]
     error: Mapped[str | None]
+    recorded_in: Mapped[int | None] = mapped_column(  # id of the inserting transaction
+        server_default=text("((pg_current_xact_id())::text)::bigint")
+    )
 
 
 class Grade(Base):

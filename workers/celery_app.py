@@ -29,6 +29,7 @@ app.conf.update(
         "dispatch": {
             "task": "cragline.dispatch",
             "schedule": 1.0,
+            "kwargs": {"beat": True},
             "options": {"queue": CONTROL, "expires": 5, "ignore_result": True},
         },
         "reconcile": {

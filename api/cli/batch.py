@@ -1,18 +1,17 @@
 """`cragline batch ...` and `cragline results`."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import Engine
 
+from api.batch_results import result_layout, result_rows
 from api.cli import watch
 from api.cli.output import console, duration, in_bigint, print_json, table
-from api.results import ResultRow, save, write_csv, write_jsonl
+from api.results import save, write_csv, write_jsonl
 from shared import history
 from shared.db import get_engine
 
@@ -111,11 +110,7 @@ def results(
     """The answers in input order: the original columns, then answer, disposition, reason, sources, ..."""
     engine = get_engine()
     row = history.progress(engine, batch)
-    source = history.batch_details(engine, batch)["source"]
-    # Objects bring their own keys; cells (also those of a JSONL of plain strings) stand under the header.
-    keys = history.original_keys(engine, batch) if source["format"] == "jsonl" else []
-    header, names = (keys, None) if keys else (source["header"], source["columns"])
-    width = 0 if keys else history.widest_row(engine, batch)
+    header, names, width = result_layout(engine, batch)
     rows = result_rows(engine, batch)
     if output is not None:
         count = save(output, header, names, rows, width=width)
@@ -129,20 +124,4 @@ def results(
         open_ = row["pending"] + row["running"]
         Console(stderr=True).print(
             f"The batch has not ended; questions still open: {open_}.", style="yellow", highlight=False
-        )
-
-
-def result_rows(engine: Engine, batch_id: int) -> Iterator[ResultRow]:
-    for row in history.results(engine, batch_id):
-        empty = row.run_id is None
-        yield ResultRow(
-            number=row.row_number,
-            original=row.original,
-            answer=row.answer,
-            disposition="empty" if empty else row.status,
-            reason="the row has no question" if empty else row.reason,
-            sources=row.sources,
-            web_used=row.web_used,
-            error=row.error,
-            run_id=row.run_id,
         )

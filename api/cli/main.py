@@ -14,7 +14,7 @@ from rich.console import Console
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from typer.exceptions import TyperException
 
-from api.cli import batch, collection, db, inprocess, runs, sql
+from api.cli import batch, collection, db, inprocess, key, runs, sql
 from api.cli.doctor import doctor
 from api.cli.ingest import ingest
 from api.cli.submit import submit
@@ -60,6 +60,7 @@ app.command("sql")(sql.sql)
 app.command("graph")(inprocess.graph)
 app.command("ask")(inprocess.ask)
 app.command()(doctor)
+app.add_typer(key.app, name="key")
 app.add_typer(db.app, name="db")
 
 

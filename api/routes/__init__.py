@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from api.routes import health
+from api.routes import batches, events, health, knowledge, results, runs
 
 
 def every_router() -> list[APIRouter]:
-    return [health.router]
+    return [health.router, batches.router, events.router, results.router, runs.router, knowledge.router]

@@ -16,8 +16,8 @@ from urllib.parse import urljoin
 
 import httpcore
 
+from shared.addresses import Resolver, checked_addresses, resolve
 from shared.urls import FetchError, checked_url, shown
-from workers.stores.web.address import Resolver, checked_addresses, resolve
 
 USER_AGENT = f"cragline/{version('cragline')}"
 MAX_BYTES = 10 * 1024 * 1024  # of a body, after decompression

@@ -4,11 +4,11 @@ import gzip
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Answer, Site
 from tests.unit.workers.stores.test_loaders import pdf
 from workers.stores.loaders import LoadedDocument, LoadError
 from workers.stores.web import crawl
-from workers.stores.web.address import FetchError
 from workers.stores.web.crawl import Walk
 from workers.stores.web.fetch import Fetcher
 
