@@ -30,7 +30,7 @@ _SPARE = 50
 # xids below the snapshot's xmin have all ended: nothing is ever added below it later
 _SUM = """
 WITH fresh AS (
-    SELECT batches.pipeline, node, transitions.status, coalesce(error_class, '') AS error_class,
+    SELECT batches.pipeline, node, transitions.status AS outcome, coalesce(error_class, '') AS error_class,
            width_bucket(duration_ms / 1000, CAST(:buckets AS double precision[])) AS bucket,
            count(*) AS attempts, sum(duration_ms) / 1000 AS seconds,
            coalesce(sum(input_tokens), 0) AS input_tokens,
@@ -38,17 +38,17 @@ WITH fresh AS (
       FROM transitions JOIN batches ON batches.id = transitions.batch_id
      WHERE recorded_in >= :since AND recorded_in < :until
      GROUP BY 1, 2, 3, 4, 5)
-INSERT INTO metric_sums AS sums (pipeline, node, status, error_class, bucket, attempts, seconds,
+INSERT INTO metric_sums AS sums (pipeline, node, outcome, error_class, bucket, attempts, seconds,
                                  input_tokens, output_tokens, cost_usd)
 SELECT * FROM fresh
-ON CONFLICT (pipeline, node, status, error_class, bucket) DO UPDATE
+ON CONFLICT (pipeline, node, outcome, error_class, bucket) DO UPDATE
    SET attempts = sums.attempts + excluded.attempts, seconds = sums.seconds + excluded.seconds,
        input_tokens = sums.input_tokens + excluded.input_tokens,
        output_tokens = sums.output_tokens + excluded.output_tokens,
        cost_usd = sums.cost_usd + excluded.cost_usd
 """
 _EDGE = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-_SUMS = "SELECT * FROM metric_sums ORDER BY pipeline, node, status, error_class, bucket"
+_SUMS = "SELECT * FROM metric_sums ORDER BY pipeline, node, outcome, error_class, bucket"
 _COUNTS = "SELECT batch_id, status, count(*) FROM runs WHERE batch_id = ANY (:ids) GROUP BY 1, 2"
 _CLAIMS = "SELECT status, count(*) FROM claims GROUP BY status"
 
@@ -93,7 +93,7 @@ class Metrics:
         cost: dict[tuple[str, ...], float] = defaultdict(float)
         limited: Counter[tuple[str, ...]] = Counter()
         for row in rows:
-            attempts[row.pipeline, row.node, row.status] += row.attempts
+            attempts[row.pipeline, row.node, row.outcome] += row.attempts
             tokens[row.pipeline, row.node, "input"] += int(row.input_tokens)
             tokens[row.pipeline, row.node, "output"] += int(row.output_tokens)
             cost[row.pipeline, row.node] += float(row.cost_usd)
@@ -190,7 +190,7 @@ def _latencies(rows: Any) -> Metric:
     buckets: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
-        if row.status != "skipped":
+        if row.outcome != "skipped":
             buckets[row.pipeline, row.node][row.bucket] += row.attempts
             seconds[row.pipeline, row.node] += row.seconds
     for key, counted in sorted(buckets.items()):

@@ -1,7 +1,7 @@
 """Who may: keys with scopes, and this machine without one.
 
 No key is needed when all of this holds: the server belongs to an embedded stack and listens on loopback
-(`create_app` is told), CRAGLINE_API_KEYS is `auto`, and the request itself is one of this machine to this
+(`create_app` is told), CRAGLINE_API_AUTH is `auto`, and the request itself is one of this machine to this
 machine. The last is more than an address: a page of the internet can make a browser here ask 127.0.0.1, by
 a host name that it lets point here. So the Host header must be loopback, and no proxy's header be there.
 """
@@ -100,7 +100,7 @@ def _given(request: Request) -> tuple[str, str | None]:
 def is_local(request: Request) -> bool:
     """Whether the request may come without a key."""
     state = state_of(request)
-    if not state.open_on_loopback or state.settings.api_keys == "required":
+    if not state.open_on_loopback or state.settings.api_auth == "required":
         return False
     if any(name in request.headers for name in _FORWARDED):
         return False

@@ -77,10 +77,10 @@ class MetricSum(Base):
     """Sums over the transitions up to `metric_state.summed_to`, for `/metrics`."""
 
     __tablename__ = "metric_sums"
-    __table_args__ = (PrimaryKeyConstraint("pipeline", "node", "status", "error_class", "bucket"),)
+    __table_args__ = (PrimaryKeyConstraint("pipeline", "node", "outcome", "error_class", "bucket"),)
     pipeline: Mapped[str]
     node: Mapped[str]
-    status: Mapped[str]  # of the transitions
+    outcome: Mapped[str]  # the status of the transitions
     error_class: Mapped[str]  # empty where there is none
     bucket: Mapped[int] = mapped_column(Integer)  # of the latency histogram: 0 is the fastest
     attempts: Mapped[int]

@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     )
 
     # -- the HTTP API --------------------------------------------------------------------------------
-    api_keys: Literal["auto", "required"] = Field(
+    api_auth: Literal["auto", "required"] = Field(
         "auto",
         description="auto: requests of this machine to the embedded stack's API need no key. required: all do.",
     )

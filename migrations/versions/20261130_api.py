@@ -84,7 +84,7 @@ def _keys() -> None:
 def _metrics() -> None:
     op.create_table(
         "metric_sums",
-        *(sa.Column(name, sa.Text(), nullable=False) for name in ("pipeline", "node", "status")),
+        *(sa.Column(name, sa.Text(), nullable=False) for name in ("pipeline", "node", "outcome")),
         sa.Column("error_class", sa.Text(), nullable=False),
         sa.Column("bucket", sa.Integer(), nullable=False),
         sa.Column("attempts", sa.BigInteger(), nullable=False),
@@ -92,7 +92,7 @@ def _metrics() -> None:
         *(sa.Column(name, sa.BigInteger(), nullable=False) for name in ("input_tokens", "output_tokens")),
         sa.Column("cost_usd", sa.Numeric(18, 8), nullable=False),
         sa.PrimaryKeyConstraint(
-            "pipeline", "node", "status", "error_class", "bucket", name=op.f("pk_metric_sums")
+            "pipeline", "node", "outcome", "error_class", "bucket", name=op.f("pk_metric_sums")
         ),
     )
     op.create_table(
