@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from shared.clean import clean_json, one_line
 from shared.errors import (
+    Conflict,
     CraglineError,
     DimensionMismatch,
     IntakeError,
@@ -32,6 +33,7 @@ _STATUS: dict[type[CraglineError], tuple[int, str]] = {
     UsageError: (422, "usage"),
     IntakeError: (422, "intake"),
     DimensionMismatch: (409, "dimension-mismatch"),
+    Conflict: (409, "conflict"),
     StackError: (503, "stack"),
     FetchError: (422, "url"),
     CannotIngest: (422, "usage"),

@@ -58,6 +58,9 @@ class BatchOptions(BaseModel):
     column: str | None = Field(
         None, description="The column that holds the questions: name or number. Left out: guessed."
     )
+    priority: int | None = Field(None, description="Higher ones are admitted first. Left out: 0.")
+    weight: float | None = Field(None, description="The share of the window among equals. Left out: 1.")
+    max_in_flight: int | None = Field(None, description="Runs of it at once; 0 or left out: no cap.")
     callback_url: str | None = Field(
         None, description="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."
     )
@@ -150,6 +153,33 @@ class BatchDetails(BatchProgress):
     plan: dict[str, Any] = Field(description="Everything that decides how questions are answered.")
     source: dict[str, Any] = Field(description="How the file was understood.")
     deliveries: list[Delivery]
+
+
+class Act(BaseModel):
+    """Why something is done to a batch; kept in its events."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str | None = Field(None, max_length=1000)
+
+
+class NewShare(Act):
+    """How a batch shares the window from now on; what is left out stays."""
+
+    priority: int | None = None
+    weight: float | None = None
+    max_in_flight: int | None = Field(None, description="0 takes the cap away.")
+
+
+class ActDone(BaseModel):
+    """What an act came to."""
+
+    batch_id: int
+    action: str
+    status: str = Field(description="Of the batch, now.")
+    changed: bool = Field(description="False where it was so already.")
+    runs: int = Field(description="Runs that it touched.")
+    reason: str | None
 
 
 class RunDetails(BaseModel):

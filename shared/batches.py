@@ -3,18 +3,20 @@ that a file is taken whole or not at all."""
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import psycopg
 from psycopg import Cursor
+from psycopg.sql import SQL, Identifier, Placeholder
 from psycopg.types.json import Jsonb
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from shared.clean import clean_json, clean_text, question_key
+from shared.control import Share
 from shared.db import transaction
 from shared.errors import CraglineError, DimensionMismatch, IntakeError, NotFound
 from shared.plan import Plan
@@ -55,6 +57,9 @@ class Request:
     callback_url: str | None = None
     key: str | None = None
     body_hash: str = ""
+
+    def columns(self) -> dict[str, Any]:
+        return {"owner": self.owner, "callback_url": self.callback_url}
 
 
 class OtherBody(CraglineError):
@@ -107,19 +112,31 @@ SELECT %(batch)s, numbered.row_number, runs.id, numbered.original, numbered.note
 """
 
 
+@dataclass(frozen=True)
+class Terms:
+    """On what terms a batch is worked on, apart from its plan."""
+
+    share: Share = field(default_factory=Share)
+    submitted_by: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        return {"submitted_by": self.submitted_by and clean_text(self.submitted_by), **self.share.columns()}
+
+
 def submit(
     engine: Engine,
     plan: Plan,
     name: str,
     source: dict[str, Any],
     rows: Iterable[Row],
+    terms: Terms | None = None,
     request: Request | None = None,
 ) -> Submitted:
     """Store a batch with all its rows; returns its id and counts.
 
-    `source` says how the file was understood (JSON value). What `rows` raises passes through, and then
-    nothing is stored. Raises IntakeError when no row has a question, OtherBody for an idempotency key that
-    was used for something else.
+    `source` says how the file was understood (JSON value); `terms` left out are the usual ones. What `rows`
+    raises passes through, and then nothing is stored. Raises IntakeError when no row has a question,
+    OtherBody for an idempotency key that was used for something else.
     """
     month = _ensure_partition(engine)
     with engine.connect() as connection:
@@ -129,7 +146,14 @@ def submit(
         assert driver is not None
         with driver.transaction(), driver.cursor() as cursor:
             earlier = _earlier(cursor, request)
-            return earlier or _submit(cursor, plan, name, source, rows, month, request)
+            if earlier is not None:
+                return earlier
+            values = (terms or Terms()).columns() | (request.columns() if request else {})
+            batch_id = _add_batch(cursor, plan, name, source, month, values)
+            submitted = _add_rows(cursor, batch_id, source, rows)
+            _close_request(cursor, batch_id, request)
+            cursor.execute(_EVENT, {"batch": batch_id, "actor": (terms or Terms()).submitted_by or "unknown"})
+            return submitted
 
 
 def submitted_before(engine: Engine, request: Request) -> Submitted | None:
@@ -174,32 +198,45 @@ def _stored(cursor: "Cursor[Any]", request: Request) -> Submitted | None:
     return Submitted(batch_id, rows, runs, empty, rows - empty - runs, repeated=True)
 
 
-def _submit(
-    cursor: "Cursor[Any]",
-    plan: Plan,
-    name: str,
-    source: dict[str, Any],
-    rows: Iterable[Row],
-    month: date,
-    request: Request | None,
-) -> Submitted:
-    cursor.execute(
-        "INSERT INTO batches (name, pipeline, collection, plan, source, row_count, run_count, month,"
-        " owner, callback_url) VALUES (%s, %s, %s, %s, %s, 0, 0, %s, %s, %s) RETURNING id",
-        (
-            clean_text(name),
-            plan.pipeline,
-            plan.collection,
-            Jsonb(plan.model_dump()),
-            Jsonb(clean_json(source)),
-            month,
-            request.owner if request else None,
-            request.callback_url if request else None,
-        ),
-    )
+def _close_request(cursor: "Cursor[Any]", batch_id: int, request: Request | None) -> None:
+    if request is not None and request.key is not None:
+        cursor.execute(
+            "UPDATE idempotency_keys SET batch_id = %s WHERE owner = %s AND key = %s",
+            (batch_id, request.owner, request.key),
+        )
+
+
+_EVENT = """
+INSERT INTO events (batch_id, actor, action, detail)
+SELECT id, %(actor)s, 'submitted', jsonb_build_object('rows', row_count, 'runs', run_count)
+  FROM batches WHERE id = %(batch)s
+"""
+
+
+def _add_batch(
+    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], month: date, extra: dict[str, Any]
+) -> int:
+    """The batch's row, still without its counts: its id."""
+    values: dict[str, Any] = {
+        "name": clean_text(name),
+        "pipeline": plan.pipeline,
+        "collection": plan.collection,
+        "plan": Jsonb(plan.model_dump()),
+        "source": Jsonb(clean_json(source)),
+        "row_count": 0,
+        "run_count": 0,
+        "month": month,
+        **extra,
+    }
+    columns = SQL(", ").join(map(Identifier, values))
+    places = SQL(", ").join(map(Placeholder, values))
+    cursor.execute(SQL("INSERT INTO batches ({}) VALUES ({}) RETURNING id").format(columns, places), values)
     found = cursor.fetchone()
     assert found is not None
-    batch_id = int(found[0])
+    return int(found[0])
+
+
+def _add_rows(cursor: "Cursor[Any]", batch_id: int, source: dict[str, Any], rows: Iterable[Row]) -> Submitted:
     cursor.execute(_STAGING)
     total = empty = 0
     with cursor.copy("COPY staging (row_number, question, key, original, notes) FROM STDIN") as copy:
@@ -213,11 +250,6 @@ def _submit(
     runs = cursor.rowcount
     cursor.execute(_ROWS, {"batch": batch_id})
     cursor.execute("UPDATE batches SET row_count = %s, run_count = %s WHERE id = %s", (total, runs, batch_id))
-    if request is not None and request.key is not None:
-        cursor.execute(
-            "UPDATE idempotency_keys SET batch_id = %s WHERE owner = %s AND key = %s",
-            (batch_id, request.owner, request.key),
-        )
     return Submitted(batch_id, total, runs, empty, total - empty - runs)
 
 

@@ -21,6 +21,10 @@ class NotFound(CraglineError):
     """The named batch, run, collection or file does not exist."""
 
 
+class Conflict(CraglineError):
+    """The batch or run is not in a state in which that can be done, or there is nothing to do it to."""
+
+
 class IntakeError(CraglineError):
     """A file of questions could not be taken; names the file, the row and the remedy."""
 

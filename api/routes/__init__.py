@@ -2,8 +2,9 @@
 
 from fastapi import APIRouter
 
-from api.routes import batches, events, health, knowledge, results, runs
+from api.routes import batches, control, events, health, knowledge, results, runs
 
 
 def every_router() -> list[APIRouter]:
-    return [health.router, batches.router, events.router, results.router, runs.router, knowledge.router]
+    modules = (health, batches, control, events, results, runs, knowledge)
+    return [module.router for module in modules]

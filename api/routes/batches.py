@@ -29,6 +29,7 @@ from api.security import Reader, Submitter
 from api.state import ApiState, state_of
 from shared import batches, deliveries, history, knowledge
 from shared.batches import Row
+from shared.control import Share
 from shared.errors import CraglineError, IntakeError
 from shared.keys import Principal
 from shared.plan import make_plan, with_filters
@@ -182,7 +183,9 @@ def _submit(
             batches.check_collection(engine, plan)
             rows = _within(questions.rows(), state.settings.api_max_rows)
             name = options.name or file.name
-            done = batches.submit(engine, plan, name, asdict(questions.report), rows, request)
+            share = Share(options.priority, options.weight, options.max_in_flight)
+            terms = batches.Terms(share, submitted_by=principal.owner)
+            done = batches.submit(engine, plan, name, asdict(questions.report), rows, terms, request)
     except batches.OtherBody as error:
         raise ApiError(409, "idempotency-key", str(error)) from None
     except CraglineError as error:

@@ -4,7 +4,7 @@ Only the database's clock decides. A claim whose lease has run out belongs to wh
 the attempt number tells the old owner, if it comes back, that its result is not wanted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
@@ -12,8 +12,9 @@ from sqlalchemy import and_, exists, func, insert, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
+from shared.course import COURSE, Course
 from shared.plan import Plan
-from shared.statuses import ClaimStatus, GradeLabel, RunStatus, TransitionStatus
+from shared.statuses import BatchStatus, ClaimStatus, GradeLabel, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Grade, ModelCall, Run, Transition, WebSearch
 
 
@@ -37,10 +38,17 @@ class Won:
     month: date
     question: str
     plan: Plan
+    course: Course = field(default_factory=Course)
+    earlier: int = 0  # attempts of earlier rounds
+
+    @property
+    def tries(self) -> int:
+        """Attempts of this round, this one included."""
+        return self.attempt - self.earlier
 
     @property
     def last_attempt(self) -> bool:
-        return self.attempt >= self.plan.max_attempts
+        return self.tries >= self.plan.max_attempts
 
 
 class LostClaim(Exception):
@@ -55,7 +63,8 @@ def seconds(value: Any) -> Any:
 def win(
     session: Session, run_id: int, step: int, branch: int, *, task_id: str, worker: str, lease: float
 ) -> Won | None:
-    """Claim a branch; None when there is nothing to do (done, not due, somebody else's, run ended)."""
+    """Claim a branch; None when there is nothing to do (done, not due, somebody else's, run ended), or its
+    batch is not open."""
     claimed = session.execute(
         update(Claim)
         .where(
@@ -64,7 +73,13 @@ def win(
             Claim.branch == branch,
             Claim.status == ClaimStatus.READY,
             or_(Claim.not_before.is_(None), Claim.not_before <= func.now()),
-            exists().where(Run.id == run_id, Run.status == RunStatus.RUNNING, Run.step == step),
+            exists().where(
+                Run.id == run_id,
+                Run.status == RunStatus.RUNNING,
+                Run.step == step,
+                Batch.id == Run.batch_id,
+                Batch.status == BatchStatus.OPEN,
+            ),
         )
         .values(
             status=ClaimStatus.RUNNING,
@@ -78,6 +93,7 @@ def win(
             Claim.width,
             Claim.node,
             Claim.attempt,
+            Claim.earlier,
             Claim.lost,
             Claim.argument,
             Claim.came_from,
@@ -87,7 +103,7 @@ def win(
     if claimed is None:
         return None
     run = session.execute(
-        select(Run.batch_id, Run.question, Batch.month, Batch.plan)
+        select(Run.batch_id, Run.question, *COURSE, Batch.month, Batch.plan)
         .join(Batch, Batch.id == Run.batch_id)
         .where(Run.id == run_id)
     ).one()
@@ -108,6 +124,8 @@ def win(
         month=run.month,
         question=run.question,
         plan=Plan.model_validate(run.plan),
+        course=Course.of(run),
+        earlier=claimed.earlier,
     )
 
 
@@ -214,6 +232,7 @@ def skip_waiting(session: Session, won: Won) -> None:
                 step=won.step,
                 branch=row.branch,
                 attempt=row.attempt + 1,
+                round=won.course.round,
                 node=row.node,
                 status=TransitionStatus.SKIPPED,
                 came_from=row.came_from,
@@ -229,13 +248,18 @@ def skip_waiting(session: Session, won: Won) -> None:
 def renew(session: Session, held: list[Won], lease: float) -> None:
     """Extend the leases of the claims that this process still works on."""
     keys = [(won.run_id, won.step, won.branch, won.attempt) for won in held]
+    # Locked in this order, as a cancel does: two who lock many rows in different orders may block each other.
     session.execute(
         text(
-            "UPDATE claims SET lease_until = now() + make_interval(secs => :lease)"
-            " FROM unnest(CAST(:runs AS bigint[]), CAST(:steps AS int[]), CAST(:branches AS int[]),"
-            "             CAST(:attempts AS int[])) AS mine (run_id, step, branch, attempt)"
-            " WHERE (claims.run_id, claims.step, claims.branch, claims.attempt)"
-            "     = (mine.run_id, mine.step, mine.branch, mine.attempt) AND claims.status = 'running'"
+            "WITH mine AS (SELECT claims.run_id, claims.step, claims.branch FROM claims"
+            "  JOIN unnest(CAST(:runs AS bigint[]), CAST(:steps AS int[]), CAST(:branches AS int[]),"
+            "              CAST(:attempts AS int[])) AS held (run_id, step, branch, attempt)"
+            "    ON (claims.run_id, claims.step, claims.branch, claims.attempt)"
+            "     = (held.run_id, held.step, held.branch, held.attempt) AND claims.status = 'running'"
+            " ORDER BY claims.run_id, claims.step, claims.branch FOR UPDATE OF claims)"
+            " UPDATE claims SET lease_until = now() + make_interval(secs => :lease) FROM mine"
+            " WHERE (claims.run_id, claims.step, claims.branch) = (mine.run_id, mine.step, mine.branch)"
+            "   AND claims.status = 'running'"
         ),
         {
             "lease": lease,
@@ -292,6 +316,7 @@ def add_transition(
             step=won.step,
             branch=won.branch,
             attempt=won.attempt,
+            round=won.course.round,
             node=won.node,
             status=status,
             came_from=won.came_from,

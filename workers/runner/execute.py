@@ -202,13 +202,13 @@ class Executor:
             self._lock(session, won)
         text = describe(error)
         if isinstance(error, TransientError) and not won.last_attempt:
-            claims.mark_for_retry(session, won, pause_after(won.attempt, error.retry_after, self._settings))
+            claims.mark_for_retry(session, won, pause_after(won.tries, error.retry_after, self._settings))
             claims.add_transition(
                 session, won, TransitionStatus.RETRIED, usage=usage, error=error, error_text=text
             )
             return
         if isinstance(error, TransientError):
-            text = f"{text} (after {won.attempt} attempts)"
+            text = f"{text} (after {won.tries} attempts)"
         claims.mark_failed(session, won)
         claims.add_transition(
             session, won, TransitionStatus.FAILED, usage=usage, error=error, error_text=text

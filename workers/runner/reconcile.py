@@ -3,14 +3,16 @@
 lease run out        -> a `lost` transition; ready again, or failed after the last attempt
 ready and overdue    -> published again, with a growing pause
 all branches over    -> joined, when the chord's body did not
+messages forgotten   -> all of the above at once, see `flush_watch`
 """
 
-from sqlalchemy import Engine, func, select, text, update
+from sqlalchemy import Engine, func, or_, select, text, update
 
+from shared.course import COURSE, Course
 from shared.db import transaction
 from shared.plan import Plan
 from shared.settings import Settings
-from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
+from shared.statuses import BatchStatus, ClaimStatus, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Run
 from workers.runner import advance, claims
 from workers.runner.advance import Publication
@@ -24,7 +26,7 @@ def take_back_lost(engine: Engine) -> int:
     """Claims whose worker was not heard of: recorded as lost, and given to the next."""
     with transaction(engine) as session:
         rows = session.execute(
-            select(Claim, Run.question, Run.batch_id, Batch.month, Batch.plan)
+            select(Claim, Run.question, Run.batch_id, *COURSE, Batch.month, Batch.plan)
             .join(Run, Run.id == Claim.run_id)
             .join(Batch, Batch.id == Run.batch_id)
             .where(Claim.status == ClaimStatus.RUNNING, Claim.lease_until < func.now())
@@ -36,7 +38,7 @@ def take_back_lost(engine: Engine) -> int:
             usage = claims.stored_usage(session, won)
             note = f"lost: worker {won.worker} was not heard of"
             if won.last_attempt:
-                text_ = f"{note}, at the last of {won.attempt} attempts"
+                text_ = f"{note}, at the last of {won.tries} attempts"
                 claims.add_transition(session, won, TransitionStatus.FAILED, usage=usage, error_text=text_)
                 claims.mark_failed(session, won)
                 if won.width > 1:
@@ -67,6 +69,8 @@ def _as_won(row: "object") -> Won:
         month=row.month,  # type: ignore[attr-defined]
         question=row.question,  # type: ignore[attr-defined]
         plan=Plan.model_validate(row.plan),  # type: ignore[attr-defined]
+        course=Course.of(row),
+        earlier=claim.earlier,
     )
 
 
@@ -83,6 +87,7 @@ def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
                 Claim.status == ClaimStatus.READY,
                 Claim.wake_at <= func.now(),
                 Run.status == RunStatus.RUNNING,
+                Batch.status == BatchStatus.OPEN,  # those of a paused one wait; `resume` makes them due
             )
             .order_by(Claim.wake_at)
             .limit(SWEEP)
@@ -102,6 +107,25 @@ def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
         (Publication(row.pipeline, row.batch_id, row.run_id, row.step, [row.node] * row.width), row.branch)
         for row in found
     ]
+
+
+def make_all_due(engine: Engine) -> int:
+    """Redis has forgotten its messages: nothing waits for its time to be overdue, but for a retry's pause.
+
+    Returns how many claims that concerns. A message that was not lost after all finds nothing to do.
+    """
+    with transaction(engine) as session:
+        due = session.execute(
+            update(Claim)
+            .where(
+                Claim.status != ClaimStatus.RUNNING,
+                Claim.wake_at > func.now(),
+                or_(Claim.not_before.is_(None), Claim.not_before <= func.now()),
+            )
+            .values(wake_at=func.now())
+            .returning(Claim.run_id)
+        ).all()
+    return len(due)
 
 
 _OVER = text(
