@@ -6,8 +6,10 @@ import structlog
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import problems
 from shared.settings import Settings
 
 log = structlog.get_logger()
@@ -59,7 +61,7 @@ class SecurityHeaders:
 
 class LogLine:
     """One line a request: the route (not the path, whose query may hold anything), the status, the key's
-    number. A client that leaves a stream is no error."""
+    number. A mistake of ours becomes a problem document here, inside of the security headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -78,6 +80,10 @@ class LogLine:
 
         try:
             await self._app(scope, receive, noting)
+        except Exception as error:
+            if status:  # half an answer cannot become another one
+                raise
+            await problems.mistake(Request(scope), error)(scope, receive, noting)
         finally:
             route = getattr(scope.get("route"), "path", "-")
             level = log.debug if route in ("/healthz", "/readyz", "/metrics") else log.info

@@ -62,7 +62,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(OperationalError, _on_database)
     app.add_exception_handler(PoolTimeout, _on_database)
     app.add_exception_handler(DBAPIError, _on_refused)
-    app.add_exception_handler(Exception, _on_mistake)
 
 
 def problem(
@@ -134,6 +133,7 @@ def _on_refused(request: Request, error: Exception) -> JSONResponse:
     return problem(request, 500, "mistake", "The database refused this; the server's log says more.")
 
 
-def _on_mistake(request: Request, error: Exception) -> JSONResponse:
+def mistake(request: Request, error: Exception) -> JSONResponse:
+    """The answer for what nothing else has caught; the traceback goes into the log."""
     log.error("a mistake of ours", path=request.url.path, exc_info=error)
     return problem(request, 500, "mistake", "This failed by a mistake of the server; its log says more.")

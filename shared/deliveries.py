@@ -10,7 +10,7 @@ from shared.addresses import refusal
 from shared.db import transaction
 from shared.errors import UsageError
 from shared.settings import Settings
-from shared.urls import checked_url
+from shared.urls import checked_url, shown
 
 
 def checked_callback(settings: Settings, url: str | None) -> str | None:
@@ -44,4 +44,5 @@ def of_batch(engine: Engine, batch_id: int) -> list[dict[str, Any]]:
       FROM webhook_deliveries WHERE batch_id = :id ORDER BY id
     """
     with transaction(engine) as session:
-        return [dict(row) for row in session.execute(text(query), {"id": batch_id}).mappings()]
+        rows = [dict(row) for row in session.execute(text(query), {"id": batch_id}).mappings()]
+    return [row | {"url": shown(row["url"])} for row in rows]  # what stands behind `?` may be a secret

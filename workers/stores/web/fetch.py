@@ -73,7 +73,7 @@ class Fetcher:
 
     def _once(self, url: str, types: Iterable[str] | None, deadline: float) -> Fetched | str:
         """The page, or where its server sends us."""
-        backend = _Guarded(self, deadline)
+        backend = Guarded(self, deadline)
         headers = {
             "User-Agent": USER_AGENT,
             "Accept": "*/*",
@@ -138,7 +138,7 @@ class Fetcher:
         return FetchError(f"{shown(url)}: more than the {self.max_bytes / 1e6:.0f} MB that a page may have.")
 
 
-class _Guarded(httpcore.NetworkBackend):
+class Guarded(httpcore.NetworkBackend):
     """Connects only to an address it has checked itself, and ends everything at the deadline.
 
     The name is resolved once, here; the socket is then opened to that very address, so a second DNS
