@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 MAX_ID = 2**63 - 1  # what Postgres counts to
 BatchName = Annotated[str, Field(min_length=1, max_length=500)]
@@ -61,6 +61,8 @@ class BatchOptions(BaseModel):
     priority: int | None = Field(None, description="Higher ones are admitted first. Left out: 0.")
     weight: float | None = Field(None, description="The share of the window among equals. Left out: 1.")
     max_in_flight: int | None = Field(None, description="Runs of it at once; 0 or left out: no cap.")
+    max_cost_usd: float | None = Field(None, description="Pause before it has cost more. Left out: no cap.")
+    max_tokens: int | None = Field(None, description="Pause before it has taken more. Left out: no cap.")
     callback_url: str | None = Field(
         None, description="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."
     )
@@ -124,6 +126,9 @@ class BatchProgress(BaseModel):
     failed: int
     cancelled: int
     open: int = Field(description="pending + running")
+    priority: int
+    weight: float
+    max_in_flight: int | None
     cost_usd: float | None
     rate_per_minute: float | None
     eta_seconds: float | None
@@ -169,6 +174,55 @@ class NewShare(Act):
     priority: int | None = None
     weight: float | None = None
     max_in_flight: int | None = Field(None, description="0 takes the cap away.")
+
+
+class Resumption(Act):
+    """Go on, if wanted with another cap; 0 takes a cap away."""
+
+    max_cost_usd: float | None = None
+    max_tokens: int | None = None
+
+
+class Again(Act):
+    """Which ended runs are done again: those that fit everything that is given."""
+
+    dispositions: list[str] = Field(["failed"], min_length=1, max_length=10)
+    error_class: str | None = Field(None, description="Short word or class, e.g. `rate_limited`.")
+    node: str | None = Field(None, description="At which they ended.")
+    since: AwareDatetime | None = Field(None, description="They ended then or later.")
+    from_failed_node: bool = Field(
+        True, description="Failed and cancelled runs go on where they stopped; false: all begin anew."
+    )
+    dry_run: bool = Field(False, description="Only count them.")
+
+
+class Fork(Act):
+    """Go on from the middle of a run, with other numbers."""
+
+    step: int = Field(ge=1, le=1_000_000, description="The step to begin with, as the timeline counts them.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="What is to be different.")
+
+
+class Forked(BaseModel):
+    """The new run, in a batch of its own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    run_id: int
+    batch_id: int
+
+
+class Event(BaseModel):
+    """Something that was done to a batch or a run."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: datetime
+    actor: str
+    action: str
+    run_id: int | None
+    reason: str | None
+    detail: dict[str, Any]
 
 
 class ActDone(BaseModel):

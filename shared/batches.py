@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
+from shared.budget import Caps, check_caps
 from shared.clean import clean_json, clean_text, question_key
 from shared.control import Share
 from shared.db import transaction
@@ -118,9 +119,15 @@ class Terms:
 
     share: Share = field(default_factory=Share)
     submitted_by: str | None = None
+    caps: Caps = field(default_factory=Caps)
 
     def columns(self) -> dict[str, Any]:
-        return {"submitted_by": self.submitted_by and clean_text(self.submitted_by), **self.share.columns()}
+        return {
+            "submitted_by": self.submitted_by and clean_text(self.submitted_by),
+            "max_cost_usd": self.caps.max_cost_usd,
+            "max_tokens": self.caps.max_tokens,
+            **self.share.columns(),
+        }
 
 
 def submit(
@@ -136,9 +143,12 @@ def submit(
 
     `source` says how the file was understood (JSON value); `terms` left out are the usual ones. What `rows`
     raises passes through, and then nothing is stored. Raises IntakeError when no row has a question,
-    OtherBody for an idempotency key that was used for something else.
+    UsageError for caps that cannot be held, and OtherBody for an idempotency key that was used for something
+    else.
     """
-    month = _ensure_partition(engine)
+    terms = terms or Terms()
+    check_caps(plan, terms.caps)
+    month = ensure_partition(engine)
     with engine.connect() as connection:
         driver: psycopg.Connection[Any] | None = (
             connection.connection.driver_connection
@@ -148,11 +158,13 @@ def submit(
             earlier = _earlier(cursor, request)
             if earlier is not None:
                 return earlier
-            values = (terms or Terms()).columns() | (request.columns() if request else {})
-            batch_id = _add_batch(cursor, plan, name, source, month, values)
+            extra = terms.columns() | (request.columns() if request else {})
+            batch_id = _add_batch(cursor, plan, name, source, month, extra)
+            if terms.caps.any:
+                cursor.execute("INSERT INTO budgets (batch_id) VALUES (%s)", (batch_id,))
             submitted = _add_rows(cursor, batch_id, source, rows)
             _close_request(cursor, batch_id, request)
-            cursor.execute(_EVENT, {"batch": batch_id, "actor": (terms or Terms()).submitted_by or "unknown"})
+            cursor.execute(_EVENT, {"batch": batch_id, "actor": terms.submitted_by or "unknown"})
             return submitted
 
 
@@ -270,7 +282,7 @@ def _records(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
         yield row.number, question, key, json.dumps(row.original, ensure_ascii=False), row.notes
 
 
-def _ensure_partition(engine: Engine) -> date:
+def ensure_partition(engine: Engine) -> date:
     """Make sure of this month's partition of `transitions`, in a transaction of its own, because making
     one locks the parent for as long as the transaction lasts. Returns the month's first day (UTC)."""
     try:

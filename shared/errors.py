@@ -44,6 +44,7 @@ class CallError(Exception):
     """
 
     transient = False
+    counts = True  # False: the provider was failing or refusing everybody, so the attempt is not counted
 
     def __init__(self, message: str, *, code: str, where: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -60,3 +61,19 @@ class TransientError(CallError):
 
 class PermanentError(CallError):
     """Another try cannot help: wrong key, quota gone, policy refusal, bad request."""
+
+
+class Postponed(Exception):
+    """Not now, and nobody's fault: a rate limit, a cool-down, a provider that is out, somebody else making
+    the same call. The runner puts the claim back for `seconds` and counts no attempt.
+
+    No `CallError`, so that no node takes it for a failed call. `why` is a short phrase without any text of
+    a question. `failing`: because a provider does not work.
+    """
+
+    failing = False
+
+    def __init__(self, seconds: float, why: str) -> None:
+        super().__init__(why)
+        self.seconds = max(seconds, 0.0)
+        self.why = why

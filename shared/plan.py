@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from shared.errors import UsageError
 from shared.filters import Filters, parse_filters
+from shared.prices import token_prices
 from shared.settings import Provider, Settings
 
 Switch = Literal["auto", "on", "off"]
@@ -206,6 +207,7 @@ class Plan(BaseModel):
     structured_output: str = "json_schema"
     server: str = ""  # where OpenAI's API is spoken; "": OpenAI itself. Texts go nowhere else.
     max_attempts: int
+    prices: dict[str, tuple[float, float]] = {}  # model -> USD per million tokens, before the list prices
     prompts: dict[str, str] = {}  # prompt name -> version; written by the first admission
 
 
@@ -273,7 +275,22 @@ def make_plan(
         structured_output=settings.structured_output,
         server=server_of(settings) if "openai" in (settings.provider, settings.embedding_provider) else "",
         max_attempts=settings.max_attempts,
+        prices=settings.model_prices,
     )
+
+
+def with_params(plan: Plan, sets: dict[str, Any], settings: Settings) -> Plan:
+    """`plan` with other numbers. Raises UsageError naming the wrong key or value."""
+    if not sets:
+        return plan
+    if "collection" in sets:
+        raise UsageError(f"The collection stays {plan.collection!r}; it is no number of the pipeline.")
+    kind = params_type(plan.pipeline)
+    try:
+        params = kind(**{**plan.params, **sets})
+    except ValidationError as error:
+        raise UsageError(_explain(error, plan.pipeline, kind)) from None
+    return plan.model_copy(update={"params": _resolved(params, settings)})
 
 
 def server_of(settings: Settings) -> str:
@@ -287,6 +304,14 @@ def server_of(settings: Settings) -> str:
 def embedding_name(settings: Settings) -> str:
     """The embedding model in use, as a collection keeps it."""
     return LOCAL_EMBEDDING if settings.embedding_provider == "local" else f"openai/{settings.embedding_model}"
+
+
+def unpriced(plan: Plan) -> list[str]:
+    """Models of the plan that cost money, by a price that nobody knows."""
+    models = set(plan.models.values()) if plan.provider == "openai" else set()
+    if plan.embedder == "openai":
+        models.add(plan.embedding_model.removeprefix("openai/"))
+    return sorted(model for model in models if token_prices(model, plan.prices) is None)
 
 
 def _model_of(role: str, settings: Settings) -> str:

@@ -27,6 +27,8 @@ from shared.api_tables import IdempotencyKey as IdempotencyKey
 from shared.api_tables import MetricState as MetricState
 from shared.api_tables import MetricSum as MetricSum
 from shared.api_tables import WebhookDelivery as WebhookDelivery
+from shared.budget_tables import Budget as Budget
+from shared.budget_tables import Reservation as Reservation
 from shared.statuses import (
     BatchStatus,
     CallStatus,
@@ -51,6 +53,8 @@ class Batch(Base):
         CheckConstraint("status <> 'paused' OR pause_reason IS NOT NULL", name="paused_has_reason"),
         CheckConstraint("weight BETWEEN 0.01 AND 100", name="weight"),
         CheckConstraint("max_in_flight > 0", name="max_in_flight"),
+        CheckConstraint("max_cost_usd > 0", name="max_cost_usd"),
+        CheckConstraint("max_tokens > 0", name="max_tokens"),
         Index(None, "status", postgresql_where=text("status IN ('open', 'paused')")),
         Index("ix_batches_owner", "owner", "id"),
         Index("ix_batches_callback", "id", postgresql_where=text("callback_url IS NOT NULL")),
@@ -65,6 +69,8 @@ class Batch(Base):
     row_count: Mapped[int]  # rows of the file, empty ones included
     run_count: Mapped[int]  # distinct questions
     month: Mapped[date]  # first day of the month of submission; the partition of its transitions
+    max_cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no cap
+    max_tokens: Mapped[int | None]  # read and written; NULL: no cap
     submitted_at: Mapped[datetime] = now_column()
     ended_at: Mapped[datetime | None]
     submitted_by: Mapped[str | None]  # a person's or program's name for itself
@@ -163,6 +169,9 @@ class Claim(Base):
     attempt: Mapped[int] = mapped_column(Integer, server_default="0")  # tries begun so far
     earlier: Mapped[int] = mapped_column(Integer, server_default="0")  # those of them in earlier rounds
     lost: Mapped[int] = mapped_column(Integer, server_default="0")  # tries whose worker was lost
+    # tries that do not count towards the cap: the provider was failing, or refusing everybody
+    forgiven: Mapped[int] = mapped_column(Integer, server_default="0")
+    failing_since: Mapped[datetime | None]  # when it was first found to be
     publishes: Mapped[int] = mapped_column(Integer, server_default="0")
     not_before: Mapped[datetime | None]  # a retry's pause: no claim before then
     wake_at: Mapped[datetime] = now_column()  # when the reconciler looks at it (ready: publish; done: join)

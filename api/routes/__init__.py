@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
-from api.routes import batches, control, events, health, knowledge, results, runs
+from api.routes import batches, control, health, knowledge, progress, results, runs
 
 
 def every_router() -> list[APIRouter]:
-    modules = (health, batches, control, events, results, runs, knowledge)
+    modules = (health, batches, control, progress, results, runs, knowledge)
     return [module.router for module in modules]

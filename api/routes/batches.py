@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api import uploads
 from api.access import BatchId, visible_batch
+from api.cli.output import plain
 from api.problems import ApiError
 from api.schemas import (
     MAX_ID,
@@ -29,6 +30,7 @@ from api.security import Reader, Submitter
 from api.state import ApiState, state_of
 from shared import batches, deliveries, history, knowledge
 from shared.batches import Row
+from shared.budget import Caps
 from shared.control import Share
 from shared.errors import CraglineError, IntakeError
 from shared.keys import Principal
@@ -184,7 +186,8 @@ def _submit(
             rows = _within(questions.rows(), state.settings.api_max_rows)
             name = options.name or file.name
             share = Share(options.priority, options.weight, options.max_in_flight)
-            terms = batches.Terms(share, submitted_by=principal.owner)
+            caps = Caps(options.max_cost_usd, options.max_tokens)
+            terms = batches.Terms(share, submitted_by=principal.owner, caps=caps)
             done = batches.submit(engine, plan, name, asdict(questions.report), rows, terms, request)
     except batches.OtherBody as error:
         raise ApiError(409, "idempotency-key", str(error)) from None
@@ -259,7 +262,7 @@ def _before(cursor: str | None) -> int | None:
 
 
 def as_progress(row: dict[str, Any]) -> BatchProgress:
-    return BatchProgress.model_validate(row | {"open": row["pending"] + row["running"]})
+    return BatchProgress.model_validate(plain(row) | {"open": row["pending"] + row["running"]})
 
 
 @router.get("/{batch_id}")

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0004_api"
-down_revision = "0003_control"
+revision = "0005_api"
+down_revision = "0004_limits"
 branch_labels = None
 depends_on = None
 

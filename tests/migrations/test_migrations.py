@@ -23,6 +23,7 @@ from tests.integration.runner.bench import at_once
 RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
     "batch_progress_v2.sql": "a168edd3992ef669b15590d3f52de0cc33264ec734d714d7f173812a503e17d5",
+    "batch_progress_v3.sql": "f06307acbecfa7d8767016e75772c879374b1d3d59b4a79087f70f1a72d3bc49",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
     "lost_runs_v2.sql": "58f4eb754940070ada284e510665f38976ef3c66119b958bdf00918e925a203a",
@@ -56,6 +57,9 @@ SEED = [
     "INSERT INTO webhook_deliveries (batch_id, batch_ended_at, url) SELECT id, now(), 'u' FROM batches",
     "INSERT INTO heartbeats (name) VALUES ('beat')",
     "INSERT INTO metric_sums VALUES ('p', 'n', 'succeeded', '', 0, 1, 0.5, 0, 0, 0)",
+    "INSERT INTO budgets (batch_id) SELECT id FROM batches",
+    "INSERT INTO reservations (batch_id, run_id, step, branch, attempt, role, cost_usd, tokens)"
+    " SELECT id, 1, 1, 0, 1, 'r', 0.01, 100 FROM batches",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
     "INSERT INTO events (batch_id, actor, action) SELECT id, 'kim', 'submitted' FROM batches",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",

@@ -76,6 +76,7 @@ class CallSpec:
     prompt_version: str
     request: dict[str, Any]  # JSON value, hashed; never stored where it would leak a key
     reusable: bool = True  # False: the response is not kept (a vector), so a repeated task calls again
+    size: int = 0  # bytes of text that are sent; 0: those of `request`
 
 
 class CallRecorder(Protocol):

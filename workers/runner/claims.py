@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import and_, exists, func, insert, or_, select, text, update
+from sqlalchemy import Float, and_, exists, func, insert, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
@@ -29,6 +29,8 @@ class Won:
     node: str
     attempt: int
     lost: int  # earlier attempts whose worker was lost
+    forgiven: int  # earlier attempts that do not count: the provider was failing or refusing everybody
+    failing_for: float  # seconds since the first time that it was
     argument: Any
     came_from: list[str]
     task_id: str
@@ -43,8 +45,8 @@ class Won:
 
     @property
     def tries(self) -> int:
-        """Attempts of this round, this one included."""
-        return self.attempt - self.earlier
+        """Attempts of this round that count, this one included."""
+        return self.attempt - self.earlier - self.forgiven
 
     @property
     def last_attempt(self) -> bool:
@@ -58,6 +60,12 @@ class LostClaim(Exception):
 def seconds(value: Any) -> Any:
     """An SQL interval of `value` seconds: a number, or an SQL expression of one."""
     return func.make_interval(0, 0, 0, 0, 0, 0, value)
+
+
+def failing_for() -> Any:
+    """Seconds since the provider of this claim's calls was first found failing; 0: it was not."""
+    since = func.extract("epoch", func.now() - Claim.failing_since)
+    return func.coalesce(since, 0).cast(Float).label("failing_for")
 
 
 def win(
@@ -95,6 +103,8 @@ def win(
             Claim.attempt,
             Claim.earlier,
             Claim.lost,
+            Claim.forgiven,
+            failing_for(),
             Claim.argument,
             Claim.came_from,
             Claim.started_at,
@@ -115,6 +125,8 @@ def win(
         node=claimed.node,
         attempt=claimed.attempt,
         lost=claimed.lost,
+        forgiven=claimed.forgiven,
+        failing_for=claimed.failing_for,
         argument=claimed.argument,
         came_from=claimed.came_from,
         task_id=task_id,
@@ -127,6 +139,9 @@ def win(
         course=Course.of(run),
         earlier=claimed.earlier,
     )
+
+
+_FAILING = {"failing_since": func.coalesce(Claim.failing_since, func.now())}
 
 
 def _mine(won: Won) -> Any:
@@ -161,10 +176,13 @@ def mark_failed(session: Session, won: Won) -> None:
     _give_back(session, won, {"status": ClaimStatus.FAILED, "wake_at": func.now()})
 
 
-def mark_for_retry(session: Session, won: Won, pause: float) -> None:
-    """Ready again after `pause` seconds. Raises LostClaim."""
+def mark_for_retry(session: Session, won: Won, pause: float, *, forgiven: bool = False) -> None:
+    """Ready again after `pause` seconds; a `forgiven` attempt does not count. Raises LostClaim."""
     due = func.now() + seconds(pause)
-    _give_back(session, won, {"status": ClaimStatus.READY, "not_before": due, "wake_at": due})
+    values: dict[str, Any] = {"status": ClaimStatus.READY, "not_before": due, "wake_at": due}
+    if forgiven:
+        values |= {"forgiven": Claim.forgiven + 1, "publishes": 0, **_FAILING}
+    _give_back(session, won, values)
 
 
 def mark_lost(session: Session, won: Won) -> None:
@@ -201,13 +219,24 @@ def is_first_suspect(session: Session, won: Won) -> bool:
     return not session.scalar(select(other))
 
 
-def put_back(session: Session, won: Won, pause: float) -> None:
-    """As if it had not been claimed, for `pause` seconds. Raises LostClaim."""
+def put_back(session: Session, won: Won, pause: float, *, failing: bool = False) -> None:
+    """As if it had not been claimed, for `pause` seconds. Raises LostClaim.
+
+    Its message came through, so the pause of the next publications starts anew. `failing`: because of a
+    provider that does not work, whose time is counted from now on.
+    """
     due = func.now() + seconds(pause)
     _give_back(
         session,
         won,
-        {"status": ClaimStatus.READY, "attempt": Claim.attempt - 1, "not_before": due, "wake_at": due},
+        {
+            "status": ClaimStatus.READY,
+            "attempt": Claim.attempt - 1,
+            "publishes": 0,
+            "not_before": due,
+            "wake_at": due,
+            **(_FAILING if failing else {}),
+        },
     )
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
 from shared.db import transaction
-from shared.errors import TransientError
+from shared.errors import Postponed, TransientError
 from shared.settings import Settings
 from shared.statuses import TransitionStatus
 from shared.tables import Grade
@@ -27,6 +27,8 @@ from workers.runner.claims import LostClaim, Won
 from workers.runner.graph_adapter import GraphAdapter, Next
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.ledger import Ledger, describe
+from workers.runner.limits.gate import Gate
+from workers.runner.limits.limiter import Limiter
 from workers.runner.pipelines import adapters
 from workers.runner.resources import ResourceFactory
 
@@ -44,12 +46,14 @@ class Executor:
         resources: ResourceFactory,
         heartbeat: Heartbeat,
         worker: str,
+        limiter: Limiter | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._resources = resources
         self._heartbeat = heartbeat
         self._worker = worker
+        self._gate = Gate(engine, settings, limiter)
         self._one_suspect = threading.Lock()
 
     def run(
@@ -80,11 +84,14 @@ class Executor:
             needed = won.argument is None or won.width == 1 or adapter.routes_by_state(won.node)
             state = advance.load_state(session, adapter, won, before=step) if needed else {}
         with structlog.contextvars.bound_contextvars(run_id=run_id, step=step, branch=branch, node=won.node):
-            with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
-                if not free:
-                    self._put_back(won)
-                    return None, False
-                outcome = self._run_node(won, adapter, state)
+            try:
+                with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
+                    if not free:
+                        raise Postponed(self._settings.retry_base, "another suspect runs")
+                    outcome = self._run_node(won, adapter, state)
+            except Postponed as later:
+                self._put_back(won, later)
+                return None, False
             return self._settle(won, outcome), True
 
     def _skip(self, session: Session, won: Won, adapter: GraphAdapter) -> None:
@@ -120,15 +127,16 @@ class Executor:
         with transaction(self._engine) as session:
             return claims.is_first_suspect(session, won)
 
-    def _put_back(self, won: Won) -> None:
+    def _put_back(self, won: Won, later: Postponed) -> None:
+        log.debug("postponed", seconds=round(later.seconds, 1), why=later.why)
         try:
             with transaction(self._engine) as session:
-                claims.put_back(session, won, pause=self._settings.retry_base)
+                claims.put_back(session, won, pause=later.seconds, failing=later.failing)
         except LostClaim:
             pass
 
     def _run_node(self, won: Won, adapter: GraphAdapter, state: dict[str, Any]) -> "Outcome":
-        ledger = Ledger(self._engine, won)
+        ledger = Ledger(self._engine, won, self._gate)
         try:
             resources = self._resources.make(won.plan, ledger)
             seen = state if won.argument is None else won.argument
@@ -139,6 +147,8 @@ class Executor:
             away = TransientError("the database was away", code="database", where="postgres")
             log.warning("the database was away", error=type(error).__name__)
             return Outcome(ledger, {}, state, [], away)
+        except Postponed:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a node raises is a row, never a lost chord
             if not isinstance(error, TransientError):
                 log.warning("node failed", error=describe(error))
@@ -201,14 +211,16 @@ class Executor:
         if won.width == 1:
             self._lock(session, won)
         text = describe(error)
-        if isinstance(error, TransientError) and not won.last_attempt:
-            claims.mark_for_retry(session, won, pause_after(won.tries, error.retry_after, self._settings))
+        if isinstance(error, TransientError) and not (won.last_attempt and error.counts):
+            pause = pause_after(won.tries, error.retry_after, self._settings)
+            text += "" if error.counts else " (not counted)"
+            claims.mark_for_retry(session, won, pause, forgiven=not error.counts)
             claims.add_transition(
                 session, won, TransitionStatus.RETRIED, usage=usage, error=error, error_text=text
             )
             return
         if isinstance(error, TransientError):
-            text = f"{text} (after {won.tries} attempts)"
+            text = f"{text} (after {_attempts(won)})"
         claims.mark_failed(session, won)
         claims.add_transition(
             session, won, TransitionStatus.FAILED, usage=usage, error=error, error_text=text
@@ -217,6 +229,11 @@ class Executor:
             advance.fail_run(session, won.run_id, f"{won.node}: {text}")
         else:
             claims.skip_waiting(session, won)
+
+
+def _attempts(won: Won) -> str:
+    more = f", and {won.forgiven} that did not count" if won.forgiven else ""
+    return f"{won.tries} attempts{more}"
 
 
 class Outcome:

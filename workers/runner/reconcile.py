@@ -60,6 +60,8 @@ def _as_won(row: "object") -> Won:
         node=claim.node,
         attempt=claim.attempt,
         lost=claim.lost,
+        forgiven=claim.forgiven,
+        failing_for=0.0,
         argument=None,
         came_from=claim.came_from,
         task_id=claim.task_id or "",

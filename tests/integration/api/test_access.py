@@ -19,6 +19,7 @@ GUARDED = [
     ("GET", "/v1/batches/1", "read"),
     ("GET", "/v1/batches/1/results", "read"),
     ("GET", "/v1/batches/1/events", "read"),
+    ("GET", "/v1/batches/1/progress", "read"),
     ("GET", "/v1/runs/1", "read"),
     ("GET", "/v1/collections", "read"),
     ("GET", "/v1/collections/docs", "read"),
@@ -30,6 +31,8 @@ GUARDED = [
     ("POST", "/v1/batches/1/resume", "submit"),
     ("POST", "/v1/batches/1/cancel", "submit"),
     ("POST", "/v1/batches/1/priority", "submit"),
+    ("POST", "/v1/batches/1/retry", "submit"),
+    ("POST", "/v1/runs/1/fork", "submit"),
 ]
 OPEN = {"/healthz", "/readyz"}
 
@@ -127,7 +130,7 @@ def test_batches_of_others_do_not_exist(keyed: Api) -> None:
     (run,) = read_rows(keyed.engine, "SELECT min(id) AS id FROM runs WHERE batch_id = :b", b=batch_id)
     nowhere = 987_654_321
     for path, number in (
-        *((f"/v1/batches/{{}}{rest}", batch_id) for rest in ("", "/results", "/events")),
+        *((f"/v1/batches/{{}}{rest}", batch_id) for rest in ("", "/results", "/progress", "/events")),
         ("/v1/runs/{}", run.id),
     ):
         there = problem(theirs.get(path.format(number)), 404)

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
-from api.routes import events
+from api.routes import progress as events
 from api.routes.results import negotiated
 from shared import control
 from shared.db import transaction
@@ -162,14 +162,14 @@ def test_events_end_with_the_batch_and_are_not_told_twice(api: Api, monkeypatch:
         return real(engine, number)
 
     monkeypatch.setattr(events.history, "progress", progress)
-    answer = client.get(f"/v1/batches/{batch_id}/events")
+    answer = client.get(f"/v1/batches/{batch_id}/progress")
     assert answer.headers["content-type"].startswith("text/event-stream")
     seen = told(answer.text)
     assert [(kind, data["open"]) for _, kind, data in seen] == [("progress", 2), ("end", 0)]
     last = seen[-1][0]
-    again = client.get(f"/v1/batches/{batch_id}/events", headers={"last-event-id": last})
+    again = client.get(f"/v1/batches/{batch_id}/progress", headers={"last-event-id": last})
     assert (again.status_code, again.content) == (204, b"")
-    older = client.get(f"/v1/batches/{batch_id}/events", headers={"last-event-id": seen[0][0]})
+    older = client.get(f"/v1/batches/{batch_id}/progress", headers={"last-event-id": seen[0][0]})
     assert [kind for _, kind, _ in told(older.text)] == ["end"]
 
 
@@ -190,7 +190,7 @@ def test_a_stream_taken_up_again_does_not_repeat_what_was_seen(
 
     monkeypatch.setattr(events.history, "progress", progress)
     headers = {"last-event-id": events.event_id(row)}
-    seen = told(client.get(f"/v1/batches/{batch_id}/events", headers=headers).text)
+    seen = told(client.get(f"/v1/batches/{batch_id}/progress", headers=headers).text)
     assert [(kind, data["status"]) for _, kind, data in seen] == [("end", "cancelled")]
 
 
@@ -210,6 +210,8 @@ def test_a_run_is_shown_with_its_timeline(local: TestClient, engine: Engine) -> 
     run = local.get(f"/v1/runs/{run_id}").json()
     assert run["question"] == QUESTIONS[0]
     assert [(step["node"], step["duration_ms"]) for step in run["timeline"]] == [("retrieve", 12.5)]
+    forked = local.post(f"/v1/runs/{run_id}/fork", json={"step": 1, "settings": {"k": 9}})
+    problem(forked, 409)  # it has not begun
     problem(local.get("/v1/runs/99999999"), 404)
     problem(local.get("/v1/runs/0"), 422)
     problem(local.get(f"/v1/runs/{2**63}"), 422)
@@ -225,13 +227,27 @@ def test_acts_change_the_batch_and_leave_events(local: TestClient, engine: Engin
     assert local.post(f"{place}/priority", json={"priority": 5}).json()["changed"] is True
     problem(local.post(f"{place}/priority", json={}), 422)
     problem(local.post(f"{place}/priority", json={"priority": 10**6}), 422)
+    problem(local.post(f"{place}/retry"), 409)  # nothing has failed
     assert local.post(f"{place}/cancel").json()["runs"] == 2
     found = problem(local.post(f"{place}/cancel"), 409)
     assert "was cancelled" in found["detail"]
+    again = {"dispositions": ["cancelled"], "dry_run": True}
+    assert local.post(f"{place}/retry", json=again).json()["runs"] == 2
+    assert local.get(place).json()["status"] == "cancelled"
+    assert local.post(f"{place}/retry", json=again | {"dry_run": False}).json()["status"] == "open"
+    listed = local.get(f"{place}/events").json()
+    assert [event["action"] for event in listed][:2] == ["submitted", "paused"]
     with transaction(engine) as session:
-        query = "SELECT action, actor FROM events WHERE batch_id = :b ORDER BY id"
+        query = "SELECT action, actor FROM events WHERE batch_id = :b AND run_id IS NULL ORDER BY id"
         acts = [tuple(row) for row in session.execute(text(query), {"b": batch_id})]
-    assert [act for act, _ in acts] == ["submitted", "paused", "resumed", "reprioritised", "cancelled"]
+    assert [act for act, _ in acts] == [
+        "submitted",
+        "paused",
+        "resumed",
+        "reprioritised",
+        "cancelled",
+        "retried",
+    ]
     assert {actor for _, actor in acts} == {"local"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from shared.errors import PermanentError, TransientError
+from shared.errors import PermanentError, Postponed, TransientError
 from tests.integration.runner.bench import Bench, at_once, pipeline
 from tests.integration.runner.graphs import Node, ends, fan_out, one, says
 from workers.models.roles import CallResult, CallSpec, GeneratedAnswer
@@ -264,6 +264,49 @@ def test_a_database_that_was_away_for_a_moment_does_not_fail_the_run(bench: Benc
         bench.heal()
         assert bench.run_row(run).status == "answered"
     assert "private" not in str(bench.transitions(run))
+
+
+# -- postponed ---------------------------------------------------------------------------------------------
+
+
+def test_a_postponed_claim_counts_no_attempt_and_is_woken_when_it_is_due(bench: Bench) -> None:
+    with pipeline("toy", one(raises(*[Postponed(40, "rate limit")] * 3))):
+        run = bench.start("toy")
+        for _ in range(3):
+            assert bench.run(run, 1) == (None, False)
+            (claim,) = bench.claims(run)
+            assert (claim.status, claim.attempt, claim.lease_until) == ("ready", 0, None)
+            assert claim.publishes == 0, "its next publications must not be paused for longer and longer"
+            pause = bench.one("SELECT extract(epoch FROM not_before - now()) AS s FROM claims").s
+            assert 35 < pause <= 40 and claim.wake_at == claim.not_before
+            assert bench.run(run, 1) == (None, False), "not before its time"
+            assert reconcile.due(bench.engine, bench.settings) == []
+            bench.execute("UPDATE claims SET wake_at = now(), not_before = now()")
+            assert len(reconcile.due(bench.engine, bench.settings)) == 1
+        assert bench.run(run, 1)[1]
+        assert statuses(bench, run) == [("work", 1, "succeeded")]
+    assert bench.run_row(run).status == "answered"
+
+
+def test_a_postponed_branch_leaves_its_chord_and_joins_alone(bench: Bench) -> None:
+    left = [Postponed(0.0, "rate limit")]
+
+    def item(_task: Any, _resources: Any) -> dict[str, Any]:
+        if left:
+            raise left.pop()
+        return {}
+
+    with pipeline("toy", fan_out(item, 2, says(**ends()))):
+        run = bench.start("toy")
+        bench.run(run, 1)
+        assert [bench.run(run, 2, branch)[1] for branch in (0, 1)] == [False, True]
+        assert bench.join(run, 2) is None, "the chord's body comes too early"
+        ((publication, branch),) = reconcile.due(bench.engine, bench.settings)
+        assert (publication.step, branch) == (2, 0)
+        assert bench.run(run, 2, 0)[1]
+        assert bench.join(run, 2) is not None
+        bench.heal()
+    assert bench.run_row(run).status == "answered"
 
 
 # -- fan-outs ---------------------------------------------------------------------------------------------

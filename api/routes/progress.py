@@ -1,4 +1,4 @@
-"""`/v1/batches/{id}/events`: progress as server-sent events, until the batch has ended."""
+"""`/v1/batches/{id}/progress`: progress as server-sent events, until the batch has ended."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ _OVER = (BatchStatus.ENDED, BatchStatus.CANCELLED)
 
 
 @router.get(
-    "/{batch_id}/events",
+    "/{batch_id}/progress",
     response_class=StreamingResponse,
     responses={
         200: {
