@@ -49,12 +49,12 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Request:
-    """By whom, and how, a batch came in through the HTTP API.
+    """Whose batch it is (None: the command line's), who is told of its end, and its idempotency key.
 
     With a `key`, the same `owner`, key and `body_hash` again find the batch that is there.
     """
 
-    owner: str
+    owner: str | None
     callback_url: str | None = None
     key: str | None = None
     body_hash: str = ""

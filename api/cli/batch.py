@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from api.batch_results import result_layout, result_rows
-from api.cli import control, watch
+from api.cli import control, remote, watch
 from api.cli.output import console, duration, in_bigint, print_json, table
+from api.cli.remote import ServerOption
+from api.cli.remote_results import fetch_results
 from api.results import save, write_csv, write_jsonl
 from shared import history
 from shared.db import get_engine
@@ -25,10 +27,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 @app.command("list")
 def list_(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, newest first.")] = 50,
+    server: ServerOption = None,
     json: Json = False,
 ) -> None:
     """The newest batches."""
-    rows = history.list_batches(get_engine(), limit)
+    there = remote.at(server)
+    rows = there.batches(limit) if there else history.list_batches(get_engine(), limit)
     if json:
         print_json([watch.as_json(row) for row in rows])
         return
@@ -58,11 +62,16 @@ def _shown(row: dict[str, Any], column: str) -> Any:
 
 
 @app.command()
-def show(batch: BatchId, json: Json = False) -> None:
+def show(batch: BatchId, server: ServerOption = None, json: Json = False) -> None:
     """One batch: its counts, its plan, and where its questions came from."""
-    engine = get_engine()
-    row = history.progress(engine, batch)
-    details = history.batch_details(engine, batch)
+    if there := remote.at(server):
+        row = there.progress(batch)
+        details = {name: row.pop(name) for name in ("plan", "source")}
+        row.pop("deliveries")
+    else:
+        engine = get_engine()
+        row = history.progress(engine, batch)
+        details = history.batch_details(engine, batch)
     if json:
         print_json(watch.as_json(row) | details)
         return
@@ -89,12 +98,14 @@ def _facts(title: str, facts: dict[str, Any]) -> Table:
 
 
 @app.command("watch")
-def watch_(batch: BatchId, json: Json = False) -> None:
+def watch_(batch: BatchId, server: ServerOption = None, json: Json = False) -> None:
     """Stay until the batch has ended."""
-    engine = get_engine()
+    there = remote.at(server)
+    where = there or get_engine()
     with watch.interruptible(batch, Console(stderr=True)):
-        history.progress(engine, batch)  # a wrong number or address is told at once, not waited for
-        row = watch.until_ended(engine, batch, Console(stderr=json), quiet=json)
+        # a wrong number or address is told at once, not waited for
+        _ = there.progress(batch) if there else history.progress(get_engine(), batch)
+        row = watch.until_ended(where, batch, Console(stderr=json), quiet=json)
     if json:
         print_json(watch.as_json(row))
 
@@ -109,8 +120,12 @@ def results(
         typer.Option("--output", "-o", help="A .csv or .jsonl file. Left out: CSV to the screen."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines instead of CSV.")] = False,
+    server: ServerOption = None,
 ) -> None:
     """The answers in input order: the original columns, then answer, disposition, reason, sources, ..."""
+    if there := remote.at(server):
+        fetch_results(there, batch, output, json=json)
+        return
     engine = get_engine()
     row = history.progress(engine, batch)
     header, names, width = result_layout(engine, batch)
