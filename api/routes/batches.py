@@ -180,7 +180,9 @@ def _submit(
         done = batches.submitted_before(engine, request) if key else None
         if done is None:
             plan = make_plan(state.settings, options.pipeline, sets, options.collection)
-            questions = open_questions(file, options.column)
+            questions = open_questions(
+                file, options.column, sheet=options.sheet, header_row=options.header_row
+            )
             plan = knowledge.resolved(engine, plan)
             batches.check_collection(engine, plan)
             rows = _within(questions.rows(), state.settings.api_max_rows)
