@@ -21,12 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from shared.api_tables import ApiKey as ApiKey
-from shared.api_tables import Heartbeat as Heartbeat
-from shared.api_tables import IdempotencyKey as IdempotencyKey
-from shared.api_tables import MetricState as MetricState
-from shared.api_tables import MetricSum as MetricSum
-from shared.api_tables import WebhookDelivery as WebhookDelivery
+from shared import api_tables as api_tables
 from shared.budget_tables import Budget as Budget
 from shared.budget_tables import Reservation as Reservation
 from shared.statuses import (
