@@ -28,6 +28,7 @@ class ApiState:
         self.open_on_loopback = open_on_loopback
         self.rates: Rates = Rates(settings.api_rate)
         self.metrics: Metrics = Metrics()
+        self.streams = 0  # progress streams that are open
         self._engine = engine
         self._queue: Any = None
         self._making = threading.Lock()

@@ -197,7 +197,7 @@ class Transition(Base):
             unique=True,
             postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
         ),
-        Index(None, "recorded_in", postgresql_using="brin"),
+        Index(None, "recorded_in", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
         {"postgresql_partition_by": "RANGE (month)"},
     )
     month: Mapped[date]

@@ -108,17 +108,9 @@ async def submit_batch(
 
 
 async def _from_json(request: Request, folder: Path) -> tuple[BatchOptions, dict[str, Any], Path, str]:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_JSON:
-            raise ApiError(
-                413,
-                "too-large",
-                f"A JSON document has at most {MAX_JSON:,} bytes. Send JSON lines (application/x-ndjson), "
-                "which are read as a stream.",
-            )
-    return await run_in_threadpool(_parsed, bytes(body), folder)
+    remedy = "Send JSON lines (application/x-ndjson), which are read as a stream."
+    body = await uploads.small_body(request, MAX_JSON, remedy)
+    return await run_in_threadpool(_parsed, body, folder)
 
 
 def _parsed(body: bytes, folder: Path) -> tuple[BatchOptions, dict[str, Any], Path, str]:

@@ -34,7 +34,11 @@ def upgrade() -> None:
         "transitions", "recorded_in", server_default=sa.text("((pg_current_xact_id())::text)::bigint")
     )
     op.create_index(
-        op.f("ix_transitions_recorded_in"), "transitions", ["recorded_in"], postgresql_using="brin"
+        op.f("ix_transitions_recorded_in"),
+        "transitions",
+        ["recorded_in"],
+        postgresql_using="brin",
+        postgresql_with={"autosummarize": "on"},
     )
     _keys()
     _deliveries()
