@@ -150,6 +150,15 @@ def test_batches_of_others_do_not_exist(keyed: Api) -> None:
     assert admin.get("/v1/batches", params={"owner": "mine"}).json()["batches"][0]["batch_id"] == batch_id
 
 
+@pytest.mark.parametrize("share", [{"priority": 1}, {"weight": 2}])
+def test_nobody_pushes_forward_but_an_admin(keyed: Api, share: dict[str, Any]) -> None:
+    client, admin = keyed.client(keyed.key("pusher")), keyed.client(keyed.key("boss", "admin"))
+    batch_id = submit(client, priority=-1, weight=0.5)
+    problem(client.post("/v1/batches", json={"questions": QUESTIONS, **share}), 403)
+    problem(client.post(f"/v1/batches/{batch_id}/priority", json=share), 403)
+    assert admin.post(f"/v1/batches/{batch_id}/priority", json=share).status_code == 200
+
+
 # -- without a key ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("host", ["127.0.0.1:8585", "localhost:8585", "[::1]:8585", "LOCALHOST", "127.0.0.2"])
 def test_this_machine_needs_no_key(api: Api, host: str) -> None:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import uvicorn
 from sqlalchemy import Engine
+from structlog.testing import capture_logs
 
 from api.cli.remote import Server, ServerAway
 from api.cli.remote_results import fetch_results
@@ -175,12 +176,14 @@ def test_an_upload_that_breaks_off_leaves_nothing(
             time.sleep(0.01)
         raise RuntimeError("the client dies")
 
-    with pytest.raises(RuntimeError):
-        httpx.post(f"{url}/v1/batches", headers=headers, content=broken())
-    deadline = time.monotonic() + 10
-    while list(tmp_path.iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    with capture_logs() as lines:
+        with pytest.raises(RuntimeError):
+            httpx.post(f"{url}/v1/batches", headers=headers, content=broken())
+        deadline = time.monotonic() + 10
+        while list(tmp_path.iterdir()) or not lines:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert [line["log_level"] for line in lines] == ["info"]  # no mistake of ours
     assert read_rows(api.engine, "SELECT 1 FROM batches WHERE owner = 'breaker'") == []
 
 
