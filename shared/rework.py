@@ -224,6 +224,7 @@ def _fork_batch(session: Session, run: Run, batch: Batch, plan: Plan, step: int,
         run_count=1,
         month=month,
         submitted_by=clean_text(actor),
+        owner=batch.owner,  # whoever may see the one may see the other
     )
     session.add(new_batch)
     session.flush()

@@ -14,7 +14,7 @@ from rich.console import Console
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from typer.exceptions import TyperException
 
-from api.cli import batch, collection, compare, db, inprocess, runs, sql
+from api.cli import batch, collection, compare, db, inprocess, key, runs, sql
 from api.cli.doctor import doctor
 from api.cli.export import export
 from api.cli.ingest import ingest
@@ -67,6 +67,7 @@ app.command("graph")(inprocess.graph)
 app.command("ask")(inprocess.ask)
 app.command()(retention)
 app.command()(doctor)
+app.add_typer(key.app, name="key")
 app.add_typer(db.app, name="db")
 
 

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
-from api.cli import preflight, preview, watch
+from api.cli import preflight, preview, remote, watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
 from api.cli.output import print_json
 from api.cli.patience import is_away
+from api.cli.remote import Server, ServerOption
 from api.preflight import Preflight, costs_money, look
-from shared import batches, history, knowledge
+from shared import batches, deliveries, history, knowledge
 from shared.budget import Caps, check_caps
 from shared.clean import counted, one_line
 from shared.control import Share
@@ -84,6 +85,11 @@ def submit(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Submit without asking, whatever it may cost.")
     ] = False,
+    callback_url: Annotated[
+        str | None,
+        typer.Option(help="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."),
+    ] = None,
+    server: ServerOption = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -95,9 +101,30 @@ def submit(
     if dry_run:
         preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
         return
+    if there := remote.at(server):
+        options: dict[str, Any] = {
+            "pipeline": pipeline,
+            "column": column,
+            "sheet": sheet,
+            "header_row": header_row,
+            "name": name,
+            "collection": collection,
+        }
+        options |= {
+            "callback_url": callback_url,
+            "set": set_,
+            "filter": filter_,
+            "max_cost_usd": max_cost,
+            "max_tokens": max_tokens,
+        }
+        options |= {"priority": priority, "weight": weight, "max_in_flight": max_in_flight}
+        _submit_there(there, file, options, watch_=watch_, json=json)
+        return
     caps = Caps(max_cost, max_tokens)
     terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by), caps=caps)
     settings, console = get_settings(), Console(stderr=json)
+    callback = deliveries.checked_callback(settings, callback_url)
+    request = batches.Request(None, callback) if callback else None
     plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
     questions = open_questions(file, column, sheet=sheet, header_row=header_row)
     engine = get_engine()
@@ -118,6 +145,7 @@ def submit(
         asdict(questions.report),
         _counted(questions, console, quiet=json),
         terms,
+        request,
     )
     with _named(submitted.batch_id), watch.interruptible(submitted.batch_id, Console(stderr=True)):
         if not wake(settings):
@@ -137,6 +165,27 @@ def submit(
             sys.stdout.flush()  # a disk that is full says so here, where the batch can be named
         elif not watch_:
             console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
+
+
+def _submit_there(server: Server, file: Path, options: dict[str, Any], *, watch_: bool, json: bool) -> None:
+    """Hand the file to a server, which reads it and says how it understood it."""
+    console = Console(stderr=json)
+    made = server.submit(file, options)
+    batch_id = made["batch_id"]
+    with _named(batch_id), watch.interruptible(batch_id, Console(stderr=True)):
+        if not json:
+            for note in made["notes"]:
+                console.print(note, markup=False, highlight=False, soft_wrap=True)
+            counts = (made["rows"], made["questions"], made["empty_rows"], made["duplicate_rows"])
+            _say_submitted(console, batches.Submitted(batch_id, *counts))
+        row = watch.until_ended(server, batch_id, console, quiet=json) if watch_ else None
+        if json:
+            row = row or server.progress(batch_id)
+            print_json(row | {"question_column": made["question_column"]})
+            sys.stdout.flush()
+        elif not watch_:
+            command = f"cragline batch watch {batch_id} --server {server.url}"
+            console.print(f"Watch it with `{command}`.", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -52,6 +52,11 @@ SEED = [
     " SELECT id, 1, 1, 0, 1, 'n', 'r', 'openai', 'm', 'v', 'h', 'ok', '1', 0 FROM batches",
     "INSERT INTO web_searches (batch_id, run_id, step, branch, attempt, provider, query, request_hash, status,"
     " duration_ms) SELECT id, 1, 1, 0, 1, 'tavily', 'q', 'h', 'ok', 0 FROM batches",
+    "INSERT INTO api_keys (name, owner, scopes, token_start, token_hash) VALUES ('n', 'o', '{read}', 's', 'h')",
+    "INSERT INTO idempotency_keys (owner, key, body_hash, batch_id) SELECT 'o', 'k', 'h', id FROM batches",
+    "INSERT INTO webhook_deliveries (batch_id, batch_ended_at, url) SELECT id, now(), 'u' FROM batches",
+    "INSERT INTO heartbeats (name) VALUES ('beat')",
+    "INSERT INTO metric_sums VALUES ('p', 'n', 'succeeded', '', 0, 1, 0.5, 0, 0, 0)",
     "INSERT INTO budgets (batch_id) SELECT id FROM batches",
     "INSERT INTO reservations (batch_id, run_id, step, branch, attempt, role, cost_usd, tokens)"
     " SELECT id, 1, 1, 0, 1, 'r', 0.01, 100 FROM batches",
