@@ -21,6 +21,7 @@ from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.limits.limiter import Limiter
+from workers.runner.limits.waiting import WaitingRecorder
 from workers.runner.prompts import PromptBook
 from workers.runner.runtime import Runtime
 from workers.stores.local_owner import open_store
@@ -155,7 +156,11 @@ def build_runtime(
     check_embedding(settings, engine)
     store = open_store(settings, own=True) if own_store else None
     parts = Parts(settings, engine, store)
+    limiter = Limiter(settings)
     heartbeat = Heartbeat(engine, settings.heartbeat_seconds, settings.lease_seconds)
+
+    def in_line(file_id: int) -> CallRecorder:
+        return WaitingRecorder(limiter, server_of(settings), f"ingest {file_id}", settings.model_timeout)
 
     def ingest(file_id: int) -> None:
         owned = parts.store
@@ -163,7 +168,7 @@ def build_runtime(
         ingest_file(
             file_id,
             store=owned,
-            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings)),
+            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings), in_line(file_id)),
             engine=engine,
             chunk_tokens=settings.chunk_tokens,
             chunk_overlap=settings.chunk_overlap,
@@ -176,7 +181,7 @@ def build_runtime(
     return Runtime(
         settings=settings,
         engine=engine,
-        executor=Executor(engine, settings, parts, heartbeat, worker, Limiter(settings)),
+        executor=Executor(engine, settings, parts, heartbeat, worker, limiter),
         heartbeat=heartbeat,
         ingest_file=ingest,
         close=close,

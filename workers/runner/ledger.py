@@ -25,6 +25,9 @@ from workers.runner.claims import Usage, Won
 from workers.runner.limits.gate import Gate, Held
 
 WEB_ROLE = "web_search"
+# Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
+# was paid before it is put back is stored, so nothing is lost by that.
+WAITING = 20.0
 
 
 class Ledger:
@@ -35,6 +38,7 @@ class Ledger:
         self._won = won
         self._gate = gate
         self._lock = threading.Lock()
+        self._waited = 0.0
         self._buffered: list[dict[str, Any]] = []
         self._counted: set[tuple[str, str]] = set()  # calls that are in the sums below
         self._tokens_in: int | None = None
@@ -51,7 +55,8 @@ class Ledger:
                 return stored[0]
         if not paid or self._gate is None:
             return self._perform(spec, perform, key, None)
-        with self._gate.hold(spec, self._won) as held:
+        with self._gate.hold(spec, self._won, WAITING - self._waited) as held:
+            self._waited += held.waited
             return self._perform(spec, perform, key, held)
 
     # -- what the runner asks afterwards ---------------------------------------------------------------

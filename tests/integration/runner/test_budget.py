@@ -10,7 +10,7 @@ from shared import control
 from shared.batches import Terms
 from shared.budget import Caps, set_caps, spending
 from shared.db import transaction
-from shared.errors import NotFound, Postponed
+from shared.errors import NotFound, Postponed, UsageError
 from tests.integration.cluster import rows
 from tests.integration.runner.bench import Bench, at_once
 from workers.models.calls import UnusableOutput
@@ -97,11 +97,15 @@ def test_a_batch_at_its_cap_pauses_and_goes_on_with_a_higher_one(bench: Bench) -
     )
     assert progress.pause_reason.startswith("max_tokens 1500 reached: 800 tokens spent, and the next")
     assert (progress.max_cost_usd, progress.usd_left) == (None, None)
-    with transaction(bench.engine) as session:
-        set_caps(session, batch, Caps(max_tokens=5000))
-        control.resume(session, batch, actor="ada")
+    with pytest.raises(UsageError, match="max_tokens 800 reached: 800 tokens spent"):
+        control.resume(bench.engine, batch, actor="ada", caps=Caps(max_tokens=800))
+    assert control.resume(bench.engine, batch, actor="ada", caps=Caps(max_tokens=5000)).changed
+    (event,) = bench.rows("SELECT detail FROM events WHERE action = 'resumed'")
+    assert event.detail["max_tokens"] == 5000
     assert ledger.call(spec(2), lambda: paid(700, 100)) == "answer"
     assert bench.one("SELECT tokens_left FROM batch_progress").tokens_left == 3400
+    assert not control.resume(bench.engine, batch, actor="ada", caps=Caps(max_tokens=0)).changed
+    assert bench.one("SELECT max_tokens FROM batches").max_tokens is None
 
 
 def test_the_executor_puts_back_what_the_cap_stops_without_an_attempt(bench: Bench) -> None:

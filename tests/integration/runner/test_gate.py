@@ -8,14 +8,16 @@ from redis import Redis
 
 from shared.errors import PermanentError, Postponed, TransientError
 from shared.limits import states
+from shared.settings import Settings
 from tests.integration.runner.bench import Bench, pipeline
 from tests.integration.runner.graphs import Node, ends, fan_out, one, says
 from workers.models.rate_headers import heard
 from workers.models.roles import CallResult, CallSpec
-from workers.runner import reconcile
+from workers.runner import ledger, reconcile
 from workers.runner.execute import Executor
 from workers.runner.ledger import WEB_ROLE
 from workers.runner.limits.limiter import Limiter
+from workers.runner.limits.waiting import WaitingRecorder
 
 BUSY = TransientError("rate limit reached (HTTP 429)", code="rate_limited", where="openai", retry_after=5)
 DOWN = TransientError("the server could not be reached", code="unreachable", where="openai")
@@ -263,3 +265,46 @@ def test_branches_of_a_fan_out_wait_on_their_own(make_bench: Any, redis: Redis) 
         bench.join(run, 2)
         bench.heal()
     assert bench.run_row(run).status == "answered"
+
+
+def test_a_task_of_many_calls_is_put_back_before_its_claim_runs_out(
+    make_bench: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has paid for is stored, so it goes on where it was."""
+    monkeypatch.setattr(ledger, "WAITING", 1.0)
+    bench = gated(make_bench, redis, requests_per_minute=62)
+    paid: list[int] = []
+
+    def node(_state: Any, recorder: Any) -> dict[str, Any]:
+        for n in range(6):
+            spec = CallSpec("relevance_grader", "openai", "gpt-4.1-mini", "v", {"strip": n})
+            recorder.call(spec, lambda n=n: paid.append(n) or CallResult("x", 100, 20))
+        return ends("at last")
+
+    with pipeline("toy", one(node)):
+        run = bench.start("toy")
+        assert bench.run(run, 1) == (None, False), "two at once, one or two after a short wait, and no more"
+        assert 2 <= len(paid) < 6
+        again(bench, redis, run)
+        again(bench, redis, run)
+    assert bench.run_row(run).status == "answered"
+    assert paid == list(range(6))
+    (row,) = bench.transitions(run)
+    assert (row.attempt, row.input_tokens) == (1, 600)
+
+
+def test_ingest_waits_for_its_turn_and_is_told_of_a_provider_that_is_out(redis: Redis) -> None:
+    limiter = Limiter(Settings(_env_file=None, requests_per_minute=600, breaker_failures=1), redis)
+    recorder = WaitingRecorder(limiter, "http://models", "ingest 1", 30)
+    spec = CallSpec("embedder", "openai", "m", "none", {"texts": 1}, reusable=False, size=300)
+    assert recorder.call(spec, lambda: CallResult("vectors", 100)) == "vectors"
+    assert states(redis)[0].requests_per_minute == 600
+
+    def down() -> CallResult:
+        raise DOWN
+
+    with pytest.raises(TransientError, match="could not be reached"):
+        recorder.call(spec, down)
+    with pytest.raises(TransientError, match="does not work") as raised:
+        recorder.call(spec, lambda: pytest.fail("the breaker is open"))
+    assert raised.value.retry_after is not None and raised.value.retry_after > 0

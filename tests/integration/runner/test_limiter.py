@@ -201,7 +201,7 @@ def test_429s_again_and_again_lower_the_pace_for_a_while(redis: Redis, clock: Cl
         made.report(TARGET, "c0", 1, Outcome("limited", retry_after=1), 0, NOTHING)
         clock.forward(3)
     pace = states(redis)[0].requests_per_minute
-    assert pace is not None and 60 <= pace <= 40 * 60, "fewer than came in one second"
+    assert pace is not None and 60 <= pace <= 80 * 60, "fewer than came"
     began = time.monotonic()
     granted_now = len(granted([take(made, f"c{n}") for n in range(400)]))
     grown = pace * 2 ** ((time.monotonic() - began) / 10 + 0.1)
