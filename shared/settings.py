@@ -173,6 +173,12 @@ class Settings(BaseSettings):
         30.0, gt=0, description="A ready step that nobody claimed for so long is published again."
     )
 
+    confirm_above_usd: float = Field(
+        5.0,
+        ge=0,
+        description="`submit` asks first when a batch may cost more than so many US dollars; `--yes` answers.",
+    )
+
     # -- Flower and logs -----------------------------------------------------------------------------
     flower_user: str = Field("cragline", description="User name of Flower's basic auth.")
     flower_password: SecretStr | None = Field(

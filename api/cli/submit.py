@@ -12,14 +12,15 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
-from api.cli import watch
+from api.cli import preflight, watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
-from api.cli.output import counted, print_json
+from api.cli.output import print_json
 from api.cli.patience import is_away
+from api.preflight import Preflight, costs_money, look
 from shared import batches, history, knowledge
 from shared.budget import Caps, check_caps
-from shared.clean import one_line
+from shared.clean import counted, one_line
 from shared.control import Share
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
@@ -65,6 +66,12 @@ def submit(
     weight: Weight = None,
     max_in_flight: MaxInFlight = None,
     by: By = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look at everything, say what it will cost, and submit nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Submit without asking, whatever it may cost.")
+    ] = False,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -84,6 +91,11 @@ def submit(
     check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
+    found = _look(console, questions, plan, thorough=check, json=json)
+    if check:
+        raise typer.Exit(1 if found.bad else 0)
+    preflight.refuse_bad(found)
+    preflight.confirm(found, plan, settings, console, yes=yes, ask=not json)
     submitted = batches.submit(
         engine,
         plan,
@@ -102,7 +114,11 @@ def submit(
             row = watch.until_ended(engine, submitted.batch_id, console, quiet=json)
         if json:
             row = row or history.progress(engine, submitted.batch_id)
-            print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
+            about = {
+                "question_column": questions.report.question_column,
+                "preflight": preflight.as_json(found),
+            }
+            print_json(watch.as_json(row) | about)
             sys.stdout.flush()  # a disk that is full says so here, where the batch can be named
         elif not watch_:
             console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
@@ -126,6 +142,21 @@ def _named(batch_id: int) -> Iterator[None]:
         raise CraglineError(f"{watch.goes_on(batch_id)} {error.strerror or type(error).__name__}.") from error
     except Exception as error:
         raise CraglineError(f"{watch.goes_on(batch_id)} This failed ({type(error).__name__}).") from error
+
+
+def _look(
+    console: Console, questions: "QuestionFile", plan: Plan, *, thorough: bool, json: bool
+) -> Preflight:
+    """The preflight, said; with --check, --json prints it. The file is read an extra time only for a number."""
+    rows = _counted(questions, console, quiet=json) if thorough or costs_money(plan) else None
+    found = look(get_engine(), get_settings(), plan, rows, thorough=thorough)
+    if json:
+        if thorough:
+            print_json(preflight.as_json(found))
+        return found
+    for line in preflight.lines(found, thorough=thorough):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return found
 
 
 def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:
