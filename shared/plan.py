@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from shared.errors import UsageError
 from shared.filters import Filters, parse_filters
-from shared.settings import Provider, Settings
+from shared.settings import Provider, Reuse, Settings
 
 Switch = Literal["auto", "on", "off"]
 Retrieval = Literal["dense", "sparse", "hybrid"]
@@ -207,6 +207,9 @@ class Plan(BaseModel):
     server: str = ""  # where OpenAI's API is spoken; "": OpenAI itself. Texts go nowhere else.
     max_attempts: int
     prompts: dict[str, str] = {}  # prompt name -> version; written by the first admission
+    reuse: Reuse = "off"  # whose identical work is taken over, and given; a plan without it is an old one
+    reuse_days: float = 30.0
+    reuse_web_hours: float = 24.0
 
 
 def _known_roles(settings: Settings) -> None:
@@ -249,7 +252,11 @@ def with_filters(sets: list[str] | None, filters: list[str] | None) -> dict[str,
 
 
 def make_plan(
-    settings: Settings, pipeline: str, sets: dict[str, Any] | None = None, collection: str | None = None
+    settings: Settings,
+    pipeline: str,
+    sets: dict[str, Any] | None = None,
+    collection: str | None = None,
+    reuse: Reuse | None = None,
 ) -> Plan:
     """The plan of a batch submitted now with these settings. Raises UsageError naming the wrong key or value."""
     sets = dict(sets or {})
@@ -273,6 +280,9 @@ def make_plan(
         structured_output=settings.structured_output,
         server=server_of(settings) if "openai" in (settings.provider, settings.embedding_provider) else "",
         max_attempts=settings.max_attempts,
+        reuse=reuse or settings.reuse,
+        reuse_days=settings.reuse_days,
+        reuse_web_hours=settings.reuse_web_hours,
     )
 
 

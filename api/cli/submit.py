@@ -22,7 +22,7 @@ from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import Settings, get_settings
+from shared.settings import Reuse, Settings, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -50,6 +50,12 @@ def submit(
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
     ] = None,
+    reuse: Annotated[
+        Reuse | None,
+        typer.Option(
+            help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
+        ),
+    ] = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -59,7 +65,7 @@ def submit(
     if name is not None and len(name) > _LONGEST_NAME:
         raise UsageError(f"--name: at most {_LONGEST_NAME} characters, not {len(name)}.")
     settings, console = get_settings(), Console(stderr=json)
-    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)

@@ -22,6 +22,7 @@ from tests.integration.runner.bench import at_once
 # A released view file is never edited: a change is a new file, batch_progress_v2.sql, and a migration.
 RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
+    "batch_progress_v2.sql": "60c23c9a515f3af514fa7d18dbe0bb2a98fdef8655b11a3af639a2bdc72953c4",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
     "node_stats_v1.sql": "513c9ac51b694053cea29e8366ae4b2a7033e5d0f85d3c0026a2ddb2006ca8a8",
@@ -49,6 +50,10 @@ SEED = [
     " SELECT id, 1, 1, 0, 1, 'n', 'r', 'openai', 'm', 'v', 'h', 'ok', '1', 0 FROM batches",
     "INSERT INTO web_searches (batch_id, run_id, step, branch, attempt, provider, query, request_hash, status,"
     " duration_ms) SELECT id, 1, 1, 0, 1, 'tavily', 'q', 'h', 'ok', 0 FROM batches",
+    "INSERT INTO retrievals (batch_id, run_id, step, branch, attempt, collection, collection_version, query, k,"
+    " mode, filters, request_hash, documents, duration_ms)"
+    " SELECT id, 1, 1, 0, 1, 'c', 1, 'q', 4, 'dense', '{}', 'h', '[]', 0 FROM batches",
+    "INSERT INTO flights (key, run_id, step, branch, attempt) VALUES ('k', 1, 1, 0, 1)",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",
     "INSERT INTO collection_aliases (name, target) VALUES ('a', 'c')",
@@ -131,7 +136,7 @@ def test_the_seed_fills_every_table(scratch: tuple[str, Engine]) -> None:
         assert scalars(engine, f"SELECT count(*) FROM {table}")[0] > 0, table
     assert scalars(engine, "SELECT run_count FROM batches") == [1]
     for view in RELEASED_VIEWS:
-        scalars(engine, f"SELECT count(*) FROM {view.removesuffix('_v1.sql')}")
+        scalars(engine, f"SELECT count(*) FROM {re.sub(r'_v[0-9]+[.]sql', '', view)}")
 
 
 def test_down_to_nothing_and_up_again_with_data_in_every_table(scratch: tuple[str, Engine]) -> None:
@@ -244,7 +249,7 @@ def test_a_transition_is_never_changed(database: Engine, statement: str) -> None
 def test_history_survives_its_batch(database: Engine) -> None:
     execute(database, *SEED, "DELETE FROM batches")
     assert scalars(database, "SELECT count(*) FROM transitions") == [2]
-    for table in ("runs", "claims", "grades", "model_calls", "web_searches", "batch_rows"):
+    for table in ("runs", "claims", "grades", "model_calls", "web_searches", "retrievals", "batch_rows"):
         assert scalars(database, f"SELECT count(*) FROM {table}") == [0]
 
 

@@ -12,12 +12,15 @@ from shared.plan import Plan
 from shared.settings import Settings
 from shared.statuses import RunStatus
 from shared.tables import Batch, Run
+from workers.runner import reuse_runs
 from workers.runner.advance import Publication, add_claims, input_of
 from workers.runner.pipelines import adapters
 from workers.runner.prompts import freeze_prompts
 
 # One dispatcher at a time: two would both count the window before filling it.
 DISPATCH_LOCK = 7226_0002
+# How often one tick fills again the places of runs that were taken over and ended at once.
+_ROUNDS = 20
 
 _NEXT = text(
     """
@@ -59,13 +62,19 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
         room = settings.window - in_flight
         if room <= 0:
             return []
-        ids = list(session.scalars(_NEXT, {"room": room, "pipelines": sorted(adapters())}))
-        if not ids:
-            return []
-        return _admit(session, ids, settings)
+        publications: list[Publication] = []
+        for _ in range(_ROUNDS):
+            left = room - len(publications)
+            ids = list(session.scalars(_NEXT, {"room": left, "pipelines": sorted(adapters())}))
+            admitted, taken_over = _admit(session, ids, settings) if ids else ([], 0)
+            publications += admitted
+            if not taken_over:
+                break
+        return publications
 
 
-def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publication]:
+def _admit(session: Session, ids: list[int], settings: Settings) -> tuple[list[Publication], int]:
+    """What is to be published, and how many of the runs ended at once and left their places free."""
     # Locked and looked at again: a cancel may have come between.
     runs = session.execute(
         select(Run.id, Run.batch_id, Run.question)
@@ -74,6 +83,8 @@ def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publica
     ).all()
     plans = _plans(session, {run.batch_id for run in runs})
     order = {run_id: at for at, run_id in enumerate(ids)}
+    ended = reuse_runs.take_over(session, runs, plans)
+    runs = [run for run in runs if run.id not in ended]
     publications = []
     for run in sorted(runs, key=lambda run: order[run.id]):
         plan = plans[run.batch_id]
@@ -88,7 +99,7 @@ def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publica
         .where(Run.id.in_([run.id for run in runs]))
         .values(status=RunStatus.RUNNING, step=1, admitted_at=func.clock_timestamp())
     )
-    return publications
+    return publications, len(ended)
 
 
 def _plans(session: Session, batch_ids: set[int]) -> dict[int, Plan]:
