@@ -1,0 +1,165 @@
+"""Whole runs are taken over between batches that both say `all`, and the history says from where."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.db import transaction
+from tests.integration.runner.bench import Bench
+from tests.integration.runner.test_ledger import OPENAI, Counted
+from tests.unit.workers.nodes.fakes import Script
+from workers.runner.ledger import Ledger
+from workers.stores.sync import bump
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench(make_bench: MakeBench) -> Bench:
+    made = make_bench(reuse="all", collection="docs")
+    made.execute("INSERT INTO collections (name, embedding_model, dimension) VALUES ('docs', 'm', 3)")
+    return made
+
+
+def answered(bench: Bench, question: str = "How old?", **sets: Any) -> int:
+    """A run that was made, or taken over: its id."""
+    batch = bench.submit([question], **sets)
+    bench.heal()
+    return int(bench.one("SELECT id FROM runs WHERE batch_id = :b", b=batch).id)
+
+
+def test_the_same_question_in_another_batch_ends_at_once_and_says_from_which_run(bench: Bench) -> None:
+    first = bench.start()
+    with transaction(bench.engine) as session:
+        ledger = Ledger(bench.engine, bench.must_win(first, 1))
+        ledger.call(OPENAI, Counted("x"))
+        ledger.write_buffered(session)
+    bench.lose(first)
+    bench.heal()
+    asked = len(bench.script.seen)
+    batch = bench.submit(["  How \n old? "])
+    assert bench.admit() == []
+    (again,) = bench.rows("SELECT * FROM runs WHERE batch_id = :b", b=batch)
+    original = bench.run_row(first)
+    for name in ("status", "answer", "sources", "web_used", "notes"):
+        assert getattr(again, name) == getattr(original, name), name
+    assert (again.reused_from, again.collection_version) == (first, original.collection_version)
+    assert again.saved_usd == bench.one("SELECT sum(cost_usd) AS s FROM model_calls").s > 0
+    assert len(bench.script.seen) == asked
+    (told,) = bench.transitions(again.id)
+    assert (told.step, told.branch, told.attempt, told.node, told.status) == (1, 0, 1, "reuse", "succeeded")
+    assert told.state_update == {
+        "reused_from": {"run": first, "batch": original.batch_id},
+        "disposition": "answered",
+    }
+    assert (told.cost_usd, told.came_from, told.goes_to) == (None, ["__start__"], ["__end__"])
+    bench.admit()
+    progress = bench.one("SELECT * FROM batch_progress WHERE batch_id = :b", b=batch)
+    assert (progress.status, progress.answered) == ("ended", 1)
+    assert (progress.cost_usd, progress.saved_usd) == (0, again.saved_usd)
+    assert bench.rows("SELECT * FROM lost_runs") == []
+
+
+def test_a_run_that_was_taken_over_is_no_original(bench: Bench) -> None:
+    first, second = answered(bench), answered(bench)
+    third = answered(bench)
+    assert [bench.run_row(run).reused_from for run in (first, second, third)] == [None, first, first]
+    bench.execute("DELETE FROM batches WHERE id = (SELECT batch_id FROM runs WHERE id = :r)", r=first)
+    assert bench.run_row(second).reused_from == first, "what retention has dropped is named still"
+    assert bench.run_row(answered(bench)).reused_from is None
+
+
+@pytest.mark.parametrize(
+    ("giver", "taker"),
+    [
+        ({}, {"k": 2}),
+        ({}, {"question": "How young?"}),
+        ({"reuse": "batch"}, {}),
+        ({}, {"reuse": "batch"}),
+        ({}, {"chat_model": "gpt-4.1"}),
+        ({}, {"openai_base_url": "http://other/v1"}),
+        ({}, {"collection": "other"}),
+    ],
+)
+def test_what_differs_is_made(make_bench: MakeBench, giver: dict[str, Any], taker: dict[str, Any]) -> None:
+    for name in ("docs", "other"):
+        make_bench().execute(
+            "INSERT INTO collections (name, embedding_model, dimension) VALUES (:n, 'm', 3)", n=name
+        )
+    runs = []
+    for values in (giver, taker):
+        settings = {name: value for name, value in values.items() if name not in ("k", "question")}
+        sets = {name: value for name, value in values.items() if name in ("k", "question")}
+        runs.append(answered(make_bench(**{"reuse": "all", "collection": "docs", **settings}), **sets))
+    bench = make_bench()
+    assert [bench.run_row(run).reused_from for run in runs] == [None, None]
+
+
+def test_a_collection_that_changed_is_asked_again(bench: Bench) -> None:
+    def change() -> None:
+        with transaction(bench.engine) as session:
+            bump(session, "docs")
+
+    first = answered(bench)
+    change()
+    during = bench.start(question="How old?")
+    bench.run(during, 1)
+    change()  # the run has seen two versions, so it counts for neither
+    bench.heal()
+    after = answered(bench)
+    assert [bench.run_row(run).reused_from for run in (first, during, after)] == [None, None, None]
+    assert [bench.run_row(run).reuse_key is None for run in (first, during, after)] == [False, True, False]
+    assert bench.run_row(answered(bench)).reused_from == after
+
+
+@pytest.mark.parametrize(
+    ("age", "sets", "taken"),
+    [
+        ("23 hours", {}, True),
+        ("25 hours", {}, False),
+        ("25 hours", {"web_search": "off"}, True),
+        ("31 days", {"web_search": "off"}, False),
+    ],
+)
+def test_an_answer_gets_old_and_one_that_may_be_from_the_web_sooner(
+    bench: Bench, age: str, sets: dict[str, Any], taken: bool
+) -> None:
+    first = answered(bench, **sets)
+    bench.execute(
+        "UPDATE runs SET admitted_at = admitted_at - CAST(:a AS interval), ended_at = ended_at - CAST(:a AS interval)",
+        a=age,
+    )
+    assert bench.run_row(answered(bench, **sets)).reused_from == (first if taken else None)
+
+
+def test_what_ended_by_a_fault_is_tried_again_and_what_was_given_up_is_not(
+    bench: Bench, three: Script
+) -> None:
+    for letter in "ABC":
+        three.verdicts[letter] = ("unparsed", None)  # type: ignore[index]
+    odd = answered(bench)
+    for letter in "ABC":
+        three.verdicts[letter] = ("not_relevant", 0.1)  # type: ignore[index]
+    given_up = answered(bench, web_search="off")
+    assert bench.run_row(odd).reuse_key is None
+    assert bench.run_row(given_up).status == "gave_up"
+    assert bench.run_row(answered(bench)).reused_from is None
+    again = bench.run_row(answered(bench, web_search="off"))
+    assert (again.reused_from, again.status, again.reason) == (
+        given_up,
+        "gave_up",
+        bench.run_row(given_up).reason,
+    )
+
+
+def test_their_places_in_the_window_are_filled_at_once(make_bench: MakeBench) -> None:
+    bench = make_bench(reuse="all", collection="docs", window=2)
+    bench.execute("INSERT INTO collections (name, embedding_model, dimension) VALUES ('docs', 'm', 3)")
+    known = [f"Known {n}?" for n in range(7)]
+    bench.submit(known)
+    bench.heal()
+    batch = bench.submit([*known, "New?", "Newer?", "Newest?"])
+    assert len(bench.admit()) == 2
+    counts = bench.one("SELECT * FROM batch_progress WHERE batch_id = :b", b=batch)
+    assert (counts.answered, counts.running, counts.pending) == (7, 2, 1)
