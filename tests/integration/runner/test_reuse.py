@@ -95,60 +95,52 @@ def test_only_what_both_batches_share_is_taken_over(
         assert perform.calls == calls, spec.role
 
 
-@pytest.mark.parametrize(
-    ("spec", "response", "calls"),
-    [
-        (ODD, "one of many", 2),
-        (replace(GRADER, deterministic=False), {"label": "relevant"}, 1),
-        (GRADER, {"label": "unparsed"}, 2),
-        (OPENAI, {"passed": None}, 2),
-        (OPENAI, {"passed": False}, 1),
-        (OPENAI, None, 2),
-        (EMBEDDING, None, 2),
-        (LOCAL, [0.5], 2),
-    ],
-)
-def test_only_what_would_come_out_again_is_taken_over(
-    bench: Bench, spec: CallSpec, response: Any, calls: int
-) -> None:
-    perform = Counted(response)
-    perform.response = response
-    for won in two_runs(bench):
-        assert call(bench, won, spec, perform) == response
-    assert perform.calls == calls
+REPEATED: list[tuple[CallSpec, Any, int]] = [
+    (ODD, "one of many", 2),
+    (replace(GRADER, deterministic=False), {"label": "relevant"}, 1),
+    (GRADER, {"label": "unparsed"}, 2),
+    (OPENAI, {"passed": None}, 2),
+    (OPENAI, {"passed": False}, 1),
+    (OPENAI, None, 2),
+    (EMBEDDING, None, 2),
+    (LOCAL, [0.5], 2),
+]
+
+
+def test_only_what_would_come_out_again_is_taken_over(bench: Bench) -> None:
+    wons = two_runs(bench)
+    for number, (spec, response, calls) in enumerate(REPEATED):
+        perform = Counted(response)
+        for won in wons:
+            assert call(bench, won, replace(spec, request={"number": number}), perform) == response
+        assert perform.calls == calls, (spec.role, response)
     assert bench.rows("SELECT * FROM flights") == []
 
 
-@pytest.mark.parametrize(
-    ("role", "calls"), [("relevance_grader", 1), ("answer_generator", 2), ("query_rewriter", 2)]
-)
-def test_who_writes_is_asked_again_in_its_own_run(bench: Bench, role: str, calls: int) -> None:
+def test_who_writes_is_asked_again_in_its_own_run(bench: Bench) -> None:
     """A second draft is asked for because the first was no good."""
-    perform = Counted("draft")
     won = a_run(bench)
-    for step in (1, 5):
-        call(bench, replace(won, step=step), replace(OPENAI, role=role), perform)
-    assert perform.calls == calls
+    for role, calls in (("relevance_grader", 1), ("answer_generator", 2), ("query_rewriter", 2)):
+        perform = Counted("draft")
+        for step in (1, 5):
+            call(bench, replace(won, step=step), replace(OPENAI, role=role), perform)
+        assert perform.calls == calls, role
 
 
-@pytest.mark.parametrize(
-    ("spec", "table", "time", "age", "calls"),
-    [
-        (WEB, "web_searches", "searched_at", "23 hours", 1),
-        (WEB, "web_searches", "searched_at", "25 hours", 2),
-        (OPENAI, "model_calls", "called_at", "29 days", 1),
-        (OPENAI, "model_calls", "called_at", "31 days", 2),
-    ],
-)
-def test_what_is_too_old_is_done_again(
-    bench: Bench, spec: CallSpec, table: str, time: str, age: str, calls: int
-) -> None:
-    perform = Counted(["x"])
+def test_what_is_too_old_is_done_again(bench: Bench) -> None:
     first, second = two_runs(bench)
-    call(bench, first, spec, perform)
-    bench.execute(f"UPDATE {table} SET {time} = now() - CAST(:age AS interval)", age=age)
-    call(bench, second, spec, perform)
-    assert perform.calls == calls
+    cases = [
+        (WEB, "web_searches", "searched_at", "25 hours", 2),
+        (WEB, "web_searches", "searched_at", "23 hours", 1),
+        (OPENAI, "model_calls", "called_at", "31 days", 2),
+        (OPENAI, "model_calls", "called_at", "29 days", 1),
+    ]
+    for number, (spec, table, time, age, calls) in enumerate(cases):
+        perform, asked = Counted(["x"]), replace(spec, request={"query": f"number {number}"})
+        call(bench, first, asked, perform)
+        bench.execute(f"UPDATE {table} SET {time} = now() - CAST(:age AS interval)", age=age)
+        call(bench, second, asked, perform)
+        assert perform.calls == calls, age
 
 
 def test_a_result_whose_batch_is_gone_is_named_still_and_paid_again(make_bench: MakeBench) -> None:

@@ -25,11 +25,10 @@ TEXTS = {
 QUESTIONS = [
     "How old is the basalt on the western crag?",
     "When was the hut below the crag built?",
-    "Which birds nest on summits in spring?",
     "Who painted the lighthouse beyond the harbour?",
     "Who painted the lighthouse behind the harbour?",
 ]
-BATCHES: list[tuple[str, dict[str, Any]]] = [("crag", {}), ("adaptive", {}), ("self_rag", {}), ("crag", {})]
+BATCHES: list[tuple[str, dict[str, Any]]] = [("crag", {}), ("adaptive", {}), ("crag", {})]
 
 
 class Store:

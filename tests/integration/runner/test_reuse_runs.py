@@ -70,30 +70,27 @@ def test_a_run_that_was_taken_over_is_no_original(bench: Bench) -> None:
     assert bench.run_row(answered(bench)).reused_from is None
 
 
-@pytest.mark.parametrize(
-    ("giver", "taker"),
-    [
-        ({}, {"k": 2}),
-        ({}, {"question": "How young?"}),
-        ({"reuse": "batch"}, {}),
-        ({}, {"reuse": "batch"}),
-        ({}, {"chat_model": "gpt-4.1"}),
-        ({}, {"openai_base_url": "http://other/v1"}),
-        ({}, {"collection": "other"}),
-    ],
-)
-def test_what_differs_is_made(make_bench: MakeBench, giver: dict[str, Any], taker: dict[str, Any]) -> None:
-    for name in ("docs", "other"):
-        make_bench().execute(
-            "INSERT INTO collections (name, embedding_model, dimension) VALUES (:n, 'm', 3)", n=name
-        )
-    runs = []
-    for values in (giver, taker):
-        settings = {name: value for name, value in values.items() if name not in ("k", "question")}
-        sets = {name: value for name, value in values.items() if name in ("k", "question")}
-        runs.append(answered(make_bench(**{"reuse": "all", "collection": "docs", **settings}), **sets))
-    bench = make_bench()
-    assert [bench.run_row(run).reused_from for run in runs] == [None, None]
+DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"reuse": "batch"}, {}),
+    ({}, {"reuse": "batch"}),
+    ({}, {"chat_model": "gpt-4.1"}),
+    ({}, {"openai_base_url": "http://other/v1"}),
+    ({}, {"collection": "other"}),
+]
+
+
+def test_what_differs_is_made(bench: Bench, make_bench: MakeBench) -> None:
+    bench.execute("INSERT INTO collections (name, embedding_model, dimension) VALUES ('other', 'm', 3)")
+    for number, values in enumerate(DIFFERENT):
+        for settings in values:
+            made = answered(
+                make_bench(**{"reuse": "all", "collection": "docs"} | settings), f"Number {number}?"
+            )
+            assert bench.run_row(made).reused_from is None, values
+    first = answered(bench)
+    for question, sets in (("How old?", {"k": 2}), ("how old?", {})):
+        assert bench.run_row(answered(bench, question, **sets)).reused_from is None
+    assert bench.run_row(answered(bench)).reused_from == first
 
 
 def test_a_collection_that_changed_is_asked_again(bench: Bench) -> None:
@@ -113,24 +110,19 @@ def test_a_collection_that_changed_is_asked_again(bench: Bench) -> None:
     assert bench.run_row(answered(bench)).reused_from == after
 
 
-@pytest.mark.parametrize(
-    ("age", "sets", "taken"),
-    [
+def test_an_answer_gets_old_and_one_that_may_be_from_the_web_sooner(bench: Bench) -> None:
+    cases = [
         ("23 hours", {}, True),
         ("25 hours", {}, False),
         ("25 hours", {"web_search": "off"}, True),
         ("31 days", {"web_search": "off"}, False),
-    ],
-)
-def test_an_answer_gets_old_and_one_that_may_be_from_the_web_sooner(
-    bench: Bench, age: str, sets: dict[str, Any], taken: bool
-) -> None:
-    first = answered(bench, **sets)
-    bench.execute(
-        "UPDATE runs SET admitted_at = admitted_at - CAST(:a AS interval), ended_at = ended_at - CAST(:a AS interval)",
-        a=age,
-    )
-    assert bench.run_row(answered(bench, **sets)).reused_from == (first if taken else None)
+    ]
+    for age, sets, taken in cases:
+        question = f"{age} {sets}?"
+        first = answered(bench, question, **sets)
+        bench.execute("UPDATE runs SET ended_at = now() - CAST(:a AS interval) WHERE id = :r", a=age, r=first)
+        again = answered(bench, question, **sets)
+        assert bench.run_row(again).reused_from == (first if taken else None), question
 
 
 def test_what_ended_by_a_fault_is_tried_again_and_what_was_given_up_is_not(
