@@ -28,7 +28,8 @@ QUESTIONS = [
     "Who painted the lighthouse beyond the harbour?",
     "Who painted the lighthouse behind the harbour?",
 ]
-BATCHES: list[tuple[str, dict[str, Any]]] = [("crag", {}), ("adaptive", {}), ("crag", {})]
+SMALL = {"k": 2}
+BATCHES: list[tuple[str, dict[str, Any]]] = [("adaptive", SMALL), ("crag", SMALL), ("crag", SMALL)]
 
 
 class Store:
