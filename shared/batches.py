@@ -3,18 +3,20 @@ that a file is taken whole or not at all."""
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import psycopg
 from psycopg import Cursor
+from psycopg.sql import SQL, Identifier, Placeholder
 from psycopg.types.json import Jsonb
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from shared.clean import clean_json, clean_text, question_key
+from shared.control import Share
 from shared.db import transaction
 from shared.errors import CraglineError, DimensionMismatch, IntakeError, NotFound
 from shared.plan import Plan
@@ -89,11 +91,29 @@ SELECT %(batch)s, numbered.row_number, runs.id, numbered.original, numbered.note
 """
 
 
-def submit(engine: Engine, plan: Plan, name: str, source: dict[str, Any], rows: Iterable[Row]) -> Submitted:
+@dataclass(frozen=True)
+class Terms:
+    """On what terms a batch is worked on, apart from its plan."""
+
+    share: Share = field(default_factory=Share)
+    submitted_by: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        return {"submitted_by": self.submitted_by and clean_text(self.submitted_by), **self.share.columns()}
+
+
+def submit(
+    engine: Engine,
+    plan: Plan,
+    name: str,
+    source: dict[str, Any],
+    rows: Iterable[Row],
+    terms: Terms | None = None,
+) -> Submitted:
     """Store a batch with all its rows; returns its id and counts.
 
-    `source` says how the file was understood (JSON value). What `rows` raises passes through, and then
-    nothing is stored. Raises IntakeError when no row has a question.
+    `source` says how the file was understood (JSON value); `terms` left out are the usual ones. What `rows`
+    raises passes through, and then nothing is stored. Raises IntakeError when no row has a question.
     """
     month = _ensure_partition(engine)
     with engine.connect() as connection:
@@ -102,27 +122,43 @@ def submit(engine: Engine, plan: Plan, name: str, source: dict[str, Any], rows: 
         )  # COPY is the driver's
         assert driver is not None
         with driver.transaction(), driver.cursor() as cursor:
-            return _submit(cursor, plan, name, source, rows, month)
+            batch_id = _add_batch(cursor, plan, name, source, month, terms or Terms())
+            submitted = _add_rows(cursor, batch_id, source, rows)
+            cursor.execute(_EVENT, {"batch": batch_id, "actor": (terms or Terms()).submitted_by or "unknown"})
+            return submitted
 
 
-def _submit(
-    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], rows: Iterable[Row], month: date
-) -> Submitted:
-    cursor.execute(
-        "INSERT INTO batches (name, pipeline, collection, plan, source, row_count, run_count, month)"
-        " VALUES (%s, %s, %s, %s, %s, 0, 0, %s) RETURNING id",
-        (
-            clean_text(name),
-            plan.pipeline,
-            plan.collection,
-            Jsonb(plan.model_dump()),
-            Jsonb(clean_json(source)),
-            month,
-        ),
-    )
+_EVENT = """
+INSERT INTO events (batch_id, actor, action, detail)
+SELECT id, %(actor)s, 'submitted', jsonb_build_object('rows', row_count, 'runs', run_count)
+  FROM batches WHERE id = %(batch)s
+"""
+
+
+def _add_batch(
+    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], month: date, terms: Terms
+) -> int:
+    """The batch's row, still without its counts: its id."""
+    values: dict[str, Any] = {
+        "name": clean_text(name),
+        "pipeline": plan.pipeline,
+        "collection": plan.collection,
+        "plan": Jsonb(plan.model_dump()),
+        "source": Jsonb(clean_json(source)),
+        "row_count": 0,
+        "run_count": 0,
+        "month": month,
+        **terms.columns(),
+    }
+    columns = SQL(", ").join(map(Identifier, values))
+    places = SQL(", ").join(map(Placeholder, values))
+    cursor.execute(SQL("INSERT INTO batches ({}) VALUES ({}) RETURNING id").format(columns, places), values)
     found = cursor.fetchone()
     assert found is not None
-    batch_id = int(found[0])
+    return int(found[0])
+
+
+def _add_rows(cursor: "Cursor[Any]", batch_id: int, source: dict[str, Any], rows: Iterable[Row]) -> Submitted:
     cursor.execute(_STAGING)
     total = empty = 0
     with cursor.copy("COPY staging (row_number, question, key, original, notes) FROM STDIN") as copy:

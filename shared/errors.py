@@ -21,6 +21,10 @@ class NotFound(CraglineError):
     """The named batch, run, collection or file does not exist."""
 
 
+class Conflict(CraglineError):
+    """The batch or run is not in a state in which that can be done, or there is nothing to do it to."""
+
+
 class IntakeError(CraglineError):
     """A file of questions could not be taken; names the file, the row and the remedy."""
 
@@ -40,6 +44,7 @@ class CallError(Exception):
     """
 
     transient = False
+    counts = True  # False: the provider was failing or refusing everybody, so the attempt is not counted
 
     def __init__(self, message: str, *, code: str, where: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -63,8 +68,10 @@ class Postponed(Exception):
     the same call. The runner puts the claim back for `seconds` and counts no attempt.
 
     No `CallError`, so that no node takes it for a failed call. `why` is a short phrase without any text of
-    a question.
+    a question. `failing`: because a provider does not work.
     """
+
+    failing = False
 
     def __init__(self, seconds: float, why: str) -> None:
         super().__init__(why)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from shared.errors import UsageError
 from shared.filters import Filters, parse_filters
+from shared.prices import token_prices
 from shared.settings import Provider, Reuse, Settings
 
 Switch = Literal["auto", "on", "off"]
@@ -206,6 +207,7 @@ class Plan(BaseModel):
     structured_output: str = "json_schema"
     server: str = ""  # where OpenAI's API is spoken; "": OpenAI itself. Texts go nowhere else.
     max_attempts: int
+    prices: dict[str, tuple[float, float]] = {}  # model -> USD per million tokens, before the list prices
     prompts: dict[str, str] = {}  # prompt name -> version; written by the first admission
     reuse: Reuse = "off"  # whose identical work is taken over, and given; a plan without it is an old one
     reuse_days: float = 30.0
@@ -283,6 +285,7 @@ def make_plan(
         reuse=reuse or settings.reuse,
         reuse_days=settings.reuse_days,
         reuse_web_hours=settings.reuse_web_hours,
+        prices=settings.model_prices,
     )
 
 
@@ -297,6 +300,14 @@ def server_of(settings: Settings) -> str:
 def embedding_name(settings: Settings) -> str:
     """The embedding model in use, as a collection keeps it."""
     return LOCAL_EMBEDDING if settings.embedding_provider == "local" else f"openai/{settings.embedding_model}"
+
+
+def unpriced(plan: Plan) -> list[str]:
+    """Models of the plan that cost money, by a price that nobody knows."""
+    models = set(plan.models.values()) if plan.provider == "openai" else set()
+    if plan.embedder == "openai":
+        models.add(plan.embedding_model.removeprefix("openai/"))
+    return sorted(model for model in models if token_prices(model, plan.prices) is None)
 
 
 def _model_of(role: str, settings: Settings) -> str:

@@ -11,13 +11,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from shared.errors import UsageError
 
 Provider = Literal["local", "openai"]
 Reuse = Literal["off", "batch", "all"]
+
+
+class ModelLimits(BaseModel):
+    """Limits of one model per minute; None: as the provider's headers say."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    requests: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1)
 
 
 class Settings(BaseSettings):
@@ -88,6 +106,52 @@ class Settings(BaseSettings):
         None, description="Another address for Tavily's API (a proxy or a test)."
     )
     web_timeout: float = Field(20.0, gt=0, description="Seconds before a web search is given up.")
+
+    # -- limits and money ----------------------------------------------------------------------------
+    requests_per_minute: int | None = Field(
+        None,
+        ge=1,
+        description="Calls of one model per minute, by all workers together. Unset: no limit until the "
+        "provider's headers name one.",
+    )
+    tokens_per_minute: int | None = Field(
+        None, ge=1, description="Tokens of one model per minute, read and written. Unset: as above."
+    )
+    model_limits: dict[str, ModelLimits] = Field(
+        default_factory=dict,
+        description='The same for single models, as JSON: `{"gpt-4.1": {"requests": 500, "tokens": 30000}}`.',
+    )
+    searches_per_minute: int | None = Field(
+        None, ge=1, description="Web searches per minute, by all workers together. Unset: no limit."
+    )
+    breaker_failures: int = Field(
+        4,
+        ge=1,
+        description="Failures of a provider in a row (no connection, timeouts, HTTP 5xx) after which its "
+        "calls wait and one at a time is tried.",
+    )
+    patience_seconds: float = Field(
+        7200.0,
+        ge=0,
+        description="How long a step is tried again without counting its attempts while its provider fails "
+        "or refuses by rate limits.",
+    )
+    web_patience_seconds: float = Field(
+        20.0,
+        ge=0,
+        description="The same for web searches; after that, runs go on without the web, and say so.",
+    )
+    max_output_tokens: int | None = Field(
+        None,
+        ge=16,
+        description="The most tokens a model may write in one call. Unset: the model's own bound, and "
+        "reservations go by what it wrote before.",
+    )
+    model_prices: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="USD per million tokens, read and written, of models whose price is not known or has "
+        'changed, as JSON: `{"my-model": [0.5, 1.5]}`.',
+    )
 
     # -- knowledge -----------------------------------------------------------------------------------
     collection: str = Field("default", description="Collection used when a command names none.")

@@ -7,18 +7,22 @@ from enum import StrEnum
 
 
 class BatchStatus(StrEnum):
-    OPEN = "open"  # submitted; its runs may be admitted. -> ended, cancelled
-    ENDED = "ended"  # every run has a disposition. Final.
-    CANCELLED = "cancelled"  # a person stopped it; runs not ended by then are cancelled too. Final.
+    OPEN = "open"  # submitted; its runs may be admitted. -> paused, ended, cancelled
+    PAUSED = "paused"  # nothing new is begun, see `pause_reason`. -> open, cancelled, ended
+    ENDED = "ended"  # every run has a disposition. -> open (runs of it are retried)
+    CANCELLED = "cancelled"  # stopped by a person, and its open runs with it. -> open (retried)
+
+
+UNENDED = (BatchStatus.OPEN, BatchStatus.PAUSED)
 
 
 class RunStatus(StrEnum):
     PENDING = "pending"  # a row, not yet admitted to the window. -> running, cancelled; answered, gave_up (taken over)
     RUNNING = "running"  # admitted: it has a claim that is ready or running. -> any disposition
-    ANSWERED = "answered"  # an answer with its sources. Final.
-    GAVE_UP = "gave_up"  # an honest "could not answer", with `reason`. Final.
-    FAILED = "failed"  # something broke, named in `error`. Final.
-    CANCELLED = "cancelled"  # stopped by a person. Final.
+    ANSWERED = "answered"  # an answer with its sources. -> pending (a retry: its next round)
+    GAVE_UP = "gave_up"  # an honest "could not answer", with `reason`. -> pending (a retry)
+    FAILED = "failed"  # something broke, named in `error`. -> pending (a retry)
+    CANCELLED = "cancelled"  # stopped by a person, see `reason`. -> pending (a retry)
 
 
 DISPOSITIONS = (RunStatus.ANSWERED, RunStatus.GAVE_UP, RunStatus.FAILED, RunStatus.CANCELLED)
@@ -37,6 +41,11 @@ class TransitionStatus(StrEnum):
     FAILED = "failed"  # failed for good
     LOST = "lost"  # its worker was not heard of in time; another attempt follows
     SKIPPED = "skipped"  # not started because it was no longer needed
+    CANCELLED = "cancelled"  # under way when its batch was cancelled; its result is not wanted
+
+
+# Those that close their (run, step, branch): one at the most for each in a round.
+COUNTING = (TransitionStatus.SUCCEEDED, TransitionStatus.FAILED, TransitionStatus.SKIPPED)
 
 
 class GradeLabel(StrEnum):
@@ -67,3 +76,17 @@ class WorkKind(StrEnum):
     REPOSITORY = "repository"  # bring in the files of a commit
     PRUNE = "prune"  # remove the documents below a folder whose files are gone
     DELETE = "delete"  # remove the collection
+
+
+class EventAction(StrEnum):
+    """What was done to a batch or a run, by a person or (actor `system`) by Cragline itself."""
+
+    SUBMITTED = "submitted"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    CANCELLED = "cancelled"
+    RETRIED = "retried"
+    REPRIORITISED = "reprioritised"
+    FORKED = "forked"  # of the original run; `detail` names the new one
+    ENDED = "ended"
+    DROPPED = "dropped"  # by retention; the one event that stays of a batch

@@ -21,12 +21,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from shared.budget_tables import Budget as Budget
+from shared.budget_tables import Reservation as Reservation
 from shared.reuse_tables import Flight as Flight
 from shared.reuse_tables import Retrieval as Retrieval
 from shared.statuses import (
     BatchStatus,
     CallStatus,
     ClaimStatus,
+    EventAction,
     FileStatus,
     GradeLabel,
     RunStatus,
@@ -42,8 +45,13 @@ class Batch(Base):
     __tablename__ = "batches"
     __table_args__ = (
         one_of("status", BatchStatus),
-        CheckConstraint("(status = 'open') = (ended_at IS NULL)", name="ended_at_when_ended"),
-        Index(None, "status", postgresql_where=text("status = 'open'")),
+        CheckConstraint("(status IN ('open', 'paused')) = (ended_at IS NULL)", name="ended_at_when_ended"),
+        CheckConstraint("status <> 'paused' OR pause_reason IS NOT NULL", name="paused_has_reason"),
+        CheckConstraint("weight BETWEEN 0.01 AND 100", name="weight"),
+        CheckConstraint("max_in_flight > 0", name="max_in_flight"),
+        CheckConstraint("max_cost_usd > 0", name="max_cost_usd"),
+        CheckConstraint("max_tokens > 0", name="max_tokens"),
+        Index(None, "status", postgresql_where=text("status IN ('open', 'paused')")),
     )
     id: Mapped[int] = id_column()
     name: Mapped[str]
@@ -55,8 +63,16 @@ class Batch(Base):
     row_count: Mapped[int]  # rows of the file, empty ones included
     run_count: Mapped[int]  # distinct questions
     month: Mapped[date]  # first day of the month of submission; the partition of its transitions
+    max_cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no cap
+    max_tokens: Mapped[int | None]  # read and written; NULL: no cap
     submitted_at: Mapped[datetime] = now_column()
     ended_at: Mapped[datetime | None]
+    submitted_by: Mapped[str | None]  # a person's or program's name for itself
+    pause_reason: Mapped[str | None]  # why it is paused, or was last
+    priority: Mapped[int] = mapped_column(Integer, server_default="0")  # the higher is admitted first
+    # of batches with the same priority: the share of the window, 2 gets twice what 1 gets
+    weight: Mapped[float] = mapped_column(Numeric(6, 2, asdecimal=False), server_default="1")
+    max_in_flight: Mapped[int | None] = mapped_column(Integer)  # runs of it at once; NULL: the window's
 
 
 class BatchRow(Base):
@@ -83,7 +99,10 @@ class Run(Base):
             "(status IN ('answered', 'gave_up', 'failed', 'cancelled')) = (ended_at IS NOT NULL)",
             name="ended_at_when_ended",
         ),
-        CheckConstraint("status <> 'pending' OR step = 0", name="pending_has_no_step"),
+        CheckConstraint(
+            "status <> 'pending' OR round > 1 OR step = first_step - 1", name="pending_has_no_step"
+        ),
+        CheckConstraint("round > 0 AND first_step > 0 AND step >= first_step - 1", name="round_and_steps"),
         CheckConstraint("status <> 'answered' OR answer IS NOT NULL", name="answered_has_answer"),
         CheckConstraint("status <> 'gave_up' OR reason IS NOT NULL", name="gave_up_has_reason"),
         CheckConstraint("status <> 'failed' OR error IS NOT NULL", name="failed_has_error"),
@@ -92,6 +111,7 @@ class Run(Base):
         Index("ix_runs_pending", "batch_id", "first_row", postgresql_where=text("status = 'pending'")),
         Index("ix_runs_running", "id", postgresql_where=text("status = 'running'")),
         Index("ix_runs_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
+        Index(None, "forked_from", postgresql_where=text("forked_from IS NOT NULL")),
     )
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # from the sequence runs_id_seq, in blocks
     batch_id: Mapped[int] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
@@ -100,7 +120,7 @@ class Run(Base):
     status: Mapped[str] = mapped_column(server_default=RunStatus.PENDING)
     step: Mapped[int] = mapped_column(Integer, server_default="0")  # current superstep; 0 before the first
     answer: Mapped[str | None]
-    reason: Mapped[str | None]  # why it gave up
+    reason: Mapped[str | None]  # why it gave up, or by whom it was cancelled
     error: Mapped[str | None]  # what failed: `node: code: message`
     sources: Mapped[list[Any] | None]  # [{title, source, page, origin}], in the order they are cited
     web_used: Mapped[bool | None]
@@ -109,8 +129,13 @@ class Run(Base):
     reuse_key: Mapped[str | None]  # equal for runs that would come to the same; NULL: not to be taken over
     reused_from: Mapped[int | None]  # the run that this one's answer was taken over from
     saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that run cost
-    admitted_at: Mapped[datetime | None]
+    admitted_at: Mapped[datetime | None]  # for the first time
     ended_at: Mapped[datetime | None]
+    round: Mapped[int] = mapped_column(Integer, server_default="1")  # one more for each retry
+    # The step its present course began with; a pending run whose `step` is not below it enters that step again.
+    first_step: Mapped[int] = mapped_column(Integer, server_default="1")
+    forked_from: Mapped[int | None]  # the run whose course it goes on from
+    inherited: Mapped[list[Any] | None]  # of a fork: [{run_id, month, first, before}], the steps it builds on
 
 
 class Claim(Base):
@@ -139,7 +164,11 @@ class Claim(Base):
     argument: Mapped[dict[str, Any] | None]  # the Send's payload; NULL: the node sees the whole state
     came_from: Mapped[list[str]]  # nodes of the step before
     attempt: Mapped[int] = mapped_column(Integer, server_default="0")  # tries begun so far
+    earlier: Mapped[int] = mapped_column(Integer, server_default="0")  # those of them in earlier rounds
     lost: Mapped[int] = mapped_column(Integer, server_default="0")  # tries whose worker was lost
+    # tries that do not count towards the cap: the provider was failing, or refusing everybody
+    forgiven: Mapped[int] = mapped_column(Integer, server_default="0")
+    failing_since: Mapped[datetime | None]  # when it was first found to be
     publishes: Mapped[int] = mapped_column(Integer, server_default="0")
     not_before: Mapped[datetime | None]  # a retry's pause: no claim before then
     wake_at: Mapped[datetime] = now_column()  # when the reconciler looks at it (ready: publish; done: join)
@@ -166,6 +195,7 @@ class Transition(Base):
             "run_id",
             "step",
             "branch",
+            "round",
             unique=True,
             postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
         ),
@@ -192,6 +222,7 @@ class Transition(Base):
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     error_class: Mapped[str | None]
     error: Mapped[str | None]
+    round: Mapped[int] = mapped_column(Integer, server_default="1")  # `runs.round` at the time
 
 
 class Grade(Base):
@@ -307,6 +338,26 @@ class WebSearch(Base):
     reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
     saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     searched_at: Mapped[datetime] = now_column()
+
+
+class Event(Base):
+    """What was done to a batch or a run: by whom, when and why. No foreign keys: the event that a batch was
+    dropped outlives it."""
+
+    __tablename__ = "events"
+    __table_args__ = (
+        one_of("action", EventAction),
+        Index(None, "batch_id", "id"),
+        Index(None, "run_id", postgresql_where=text("run_id IS NOT NULL")),
+    )
+    id: Mapped[int] = id_column()
+    batch_id: Mapped[int]
+    run_id: Mapped[int | None]  # NULL: the whole batch
+    at: Mapped[datetime] = now_column()
+    actor: Mapped[str]  # a person's or program's name for itself; `system`: Cragline
+    action: Mapped[str]
+    reason: Mapped[str | None]
+    detail: Mapped[dict[str, Any]] = mapped_column(server_default="{}")  # what exactly, by action
 
 
 class Prompt(Base):

@@ -20,6 +20,7 @@ from workers.nodes.resources import Resources
 from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
+from workers.runner.limits.limiter import Limiter
 from workers.runner.prompts import PromptBook
 from workers.runner.runtime import Runtime
 from workers.stores.local_owner import open_store
@@ -94,6 +95,7 @@ class Parts:
             base_url=settings.openai_base_url,
             timeout=settings.model_timeout,
             method=method,
+            max_output_tokens=settings.max_output_tokens,
         )
 
     def _web(self, recorder: CallRecorder) -> WebSearch | None:
@@ -182,7 +184,7 @@ def build_runtime(
     return Runtime(
         settings=settings,
         engine=engine,
-        executor=Executor(engine, settings, parts, heartbeat, worker),
+        executor=Executor(engine, settings, parts, heartbeat, worker, Limiter(settings)),
         heartbeat=heartbeat,
         ingest_file=ingest,
         close=close,

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0003_reuse"
-down_revision = "0002_knowledge"
+revision = "0005_reuse"
+down_revision = "0004_limits"
 branch_labels = None
 depends_on = None
 
@@ -58,7 +58,7 @@ def upgrade() -> None:
         prefixes=["UNLOGGED"],
     )
     op.execute("DROP VIEW batch_progress")
-    op.execute((VIEW_FILES / "batch_progress_v2.sql").read_text())
+    op.execute((VIEW_FILES / "batch_progress_v4.sql").read_text())
 
 
 def _create_retrievals() -> None:
@@ -116,4 +116,4 @@ def downgrade() -> None:
     op.drop_column("runs", "collection_version")
     op.drop_column("collections", "version")
     op.execute("DROP SEQUENCE collection_versions")
-    op.execute((VIEW_FILES / "batch_progress_v1.sql").read_text())
+    op.execute((VIEW_FILES / "batch_progress_v3.sql").read_text())

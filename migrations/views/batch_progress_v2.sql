@@ -15,13 +15,16 @@ SELECT batches.id AS batch_id,
        counts.failed,
        counts.cancelled,
        coalesce(calls.cost_usd, 0) + coalesce(searches.cost_usd, 0) AS cost_usd,
-       coalesce(calls.saved_usd, 0) + coalesce(searches.saved_usd, 0)
-           + coalesce(retrieved.saved_usd, 0) + coalesce(counts.saved_usd, 0) AS saved_usd,
        round(pace.per_minute::numeric, 2) AS rate_per_minute,
-       CASE WHEN counts.pending + counts.running > 0 AND pace.per_minute > 0
+       CASE WHEN batches.status = 'open' AND counts.pending + counts.running > 0 AND pace.per_minute > 0
             THEN round(((counts.pending + counts.running) / pace.per_minute * 60)::numeric) END AS eta_seconds,
        batches.submitted_at,
-       batches.ended_at
+       batches.ended_at,
+       batches.submitted_by,
+       CASE WHEN batches.status = 'paused' THEN batches.pause_reason END AS pause_reason,
+       batches.priority,
+       batches.weight,
+       batches.max_in_flight
   FROM batches
  CROSS JOIN LATERAL (
        SELECT count(*) FILTER (WHERE runs.status = 'pending') AS pending,
@@ -31,7 +34,6 @@ SELECT batches.id AS batch_id,
               count(*) FILTER (WHERE runs.status = 'failed') AS failed,
               count(*) FILTER (WHERE runs.status = 'cancelled') AS cancelled,
               count(runs.ended_at) AS ended,
-              sum(runs.saved_usd) AS saved_usd,
               count(*) FILTER (WHERE runs.ended_at > now() - interval '60 seconds') AS ended_lately,
               min(runs.admitted_at) AS first_admitted,
               max(runs.ended_at) AS last_ended
@@ -49,14 +51,11 @@ SELECT batches.id AS batch_id,
        SELECT count(*) AS rows FROM batch_rows
         WHERE batch_rows.batch_id = batches.id AND batch_rows.run_id IS NULL) AS blank ON true
   LEFT JOIN LATERAL (
-       SELECT sum(model_calls.cost_usd) AS cost_usd, sum(model_calls.saved_usd) AS saved_usd FROM model_calls
+       SELECT sum(model_calls.cost_usd) AS cost_usd FROM model_calls
         WHERE model_calls.batch_id = batches.id) AS calls ON true
   LEFT JOIN LATERAL (
-       SELECT sum(web_searches.cost_usd) AS cost_usd, sum(web_searches.saved_usd) AS saved_usd FROM web_searches
-        WHERE web_searches.batch_id = batches.id) AS searches ON true
-  LEFT JOIN LATERAL (
-       SELECT sum(retrievals.saved_usd) AS saved_usd FROM retrievals
-        WHERE retrievals.batch_id = batches.id) AS retrieved ON true;
+       SELECT sum(web_searches.cost_usd) AS cost_usd FROM web_searches
+        WHERE web_searches.batch_id = batches.id) AS searches ON true;
 
 COMMENT ON VIEW batch_progress IS
-'One row a batch. submitted = pending + running + answered + gave_up + failed + cancelled, counted in distinct questions; rows = submitted + duplicate_rows + empty_rows. saved_usd is what the work that was taken over had cost. Filter: WHERE batch_id = ...';
+'One row a batch. submitted = pending + running + answered + gave_up + failed + cancelled, counted in distinct questions; rows = submitted + duplicate_rows + empty_rows. A paused batch has a pause_reason and no eta. Filter: WHERE batch_id = ...';

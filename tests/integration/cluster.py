@@ -56,6 +56,7 @@ class Cluster:
             "CRAGLINE_HEARTBEAT_SECONDS": "0.5",
             "CRAGLINE_REPUBLISH_SECONDS": "2",
             "CRAGLINE_WORKER_THREADS": "8",
+            "CRAGLINE_WEB_PATIENCE_SECONDS": "0",
             **environment,
         }
         by_field = {name.removeprefix("CRAGLINE_").lower(): value for name, value in self.environment.items()}

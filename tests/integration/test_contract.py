@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared.course import Course
 from shared.plan import Plan, make_plan
 from tests.integration.cluster import Cluster, read_rows
 from tests.integration.scenario import Scenario, expand
@@ -110,6 +111,7 @@ def test_same_path_and_same_state(cluster: Cluster, parts: Parts, runs: dict[str
 class _Facts:
     def __init__(self, run_id: int, month: Any, question: str, plan: Plan) -> None:
         self.run_id, self.month, self.question, self.plan = run_id, month, question, plan
+        self.course = Course()
 
 
 @pytest.mark.parametrize("pipeline", sorted(adapters()))

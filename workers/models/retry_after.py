@@ -16,11 +16,11 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None)
     `x-ratelimit-reset-*` of the limits that are used up. `headers` may have names in any case.
     """
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
-    milliseconds = _number(lowered.get("retry-after-ms", ""))
+    milliseconds = number(lowered.get("retry-after-ms", ""))
     if milliseconds is not None:
         return _bounded(milliseconds / 1000)
     stated = lowered.get("retry-after", "")
-    seconds = _number(stated)
+    seconds = number(stated)
     if seconds is None:
         seconds = _until(stated, now or datetime.now(UTC))
     if seconds is None:
@@ -28,7 +28,8 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None)
     return None if seconds is None else _bounded(seconds)
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """A plain number of a header; None for anything else."""
     return float(text) if re.fullmatch(r"\d{1,12}(?:\.\d{1,9})?", text) else None
 
 
@@ -50,13 +51,13 @@ def _rate_limit_reset(lowered: Mapping[str, str]) -> float | None:
         duration
         for kind in ("requests", "tokens")
         if lowered.get(f"x-ratelimit-remaining-{kind}") == "0"
-        and (duration := _duration(lowered.get(f"x-ratelimit-reset-{kind}", ""))) is not None
+        and (duration := duration_seconds(lowered.get(f"x-ratelimit-reset-{kind}", ""))) is not None
     ]
     return max(waits, default=None)
 
 
-def _duration(text: str) -> float | None:
-    """`6m0s`, `1.5s`, `20ms`, `1h2m`."""
+def duration_seconds(text: str) -> float | None:
+    """Of `6m0s`, `1.5s`, `20ms`, `1h2m`; None for anything else."""
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         return None

@@ -77,6 +77,7 @@ class CallSpec:
     request: dict[str, Any]  # JSON value, hashed; never stored where it would leak a key
     reusable: bool = True  # False: the response is not kept (a vector), so a repeated task calls again
     deterministic: bool = True  # False: the same request may well bring another response (no temperature 0)
+    size: int = 0  # bytes of text that are sent; 0: those of `request`
 
 
 @dataclass(frozen=True)

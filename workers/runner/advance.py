@@ -4,7 +4,7 @@ Whoever calls first does it: the run's row is locked and its step compared, so t
 finds nothing to do. The result depends on the rows in branch order, never on who arrived when.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json, clean_text
+from shared.course import COURSE, Course, Segment
 from shared.plan import Plan
 from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Run, Transition
@@ -49,6 +50,8 @@ class RunFacts(Protocol):
     def question(self) -> str: ...
     @property
     def plan(self) -> Plan: ...
+    @property
+    def course(self) -> Course: ...
 
 
 @dataclass(frozen=True)
@@ -60,40 +63,54 @@ class LockedRun:
     month: date
     question: str
     plan: Plan
+    course: Course = field(default_factory=Course)
 
 
 def load_state(session: Session, adapter: GraphAdapter, run: RunFacts, before: int) -> dict[str, Any]:
     """The state before step `before`: the input, and each step's updates folded in branch order."""
-    rows = session.execute(
+    state = input_of(adapter, run.question, run.plan)
+    return fold(session, adapter, state, run.course.segments(run.run_id, run.month, before))
+
+
+def fold(
+    session: Session, adapter: GraphAdapter, state: dict[str, Any], segments: Sequence[Segment]
+) -> dict[str, Any]:
+    """`state` with the updates of all steps of `segments`."""
+    for segment in segments:
+        by_step: dict[int, list[dict[str, Any]]] = {}
+        for step, changes in _updates(session, segment):
+            by_step.setdefault(step, []).append(changes or {})
+        for step in sorted(by_step):
+            state = adapter.merge(state, by_step[step])
+    return state
+
+
+def _updates(session: Session, segment: Segment) -> Sequence[Any]:
+    return session.execute(
         select(Transition.step, Transition.state_update)
         .where(
-            Transition.month == run.month,
-            Transition.run_id == run.run_id,
-            Transition.step < before,
+            Transition.month == segment.month,
+            Transition.run_id == segment.run_id,
+            Transition.step >= segment.first,
+            Transition.step < segment.before,
             Transition.status == TransitionStatus.SUCCEEDED,
         )
         .order_by(Transition.step, Transition.branch)
     ).all()
-    state = input_of(adapter, run.question, run.plan)
-    by_step: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_step.setdefault(row.step, []).append(row.state_update or {})
-    for step in sorted(by_step):
-        state = adapter.merge(state, by_step[step])
-    return state
 
 
 def lock_run(session: Session, run_id: int, step: int) -> LockedRun | None:
     """The run, its row locked, if it is running and at this step."""
     row = session.execute(
-        select(Run.question, Run.batch_id, Batch.plan, Batch.month)
+        select(Run.question, Run.batch_id, *COURSE, Batch.plan, Batch.month)
         .join(Batch, Batch.id == Run.batch_id)
         .where(Run.id == run_id, Run.step == step, Run.status == RunStatus.RUNNING)
         .with_for_update(of=Run)
     ).one_or_none()
     if row is None:
         return None
-    return LockedRun(run_id, row.batch_id, row.month, row.question, Plan.model_validate(row.plan))
+    plan = Plan.model_validate(row.plan)
+    return LockedRun(run_id, row.batch_id, row.month, row.question, plan, Course.of(row))
 
 
 def join(session: Session, run_id: int, step: int, republish: float) -> Publication | None:
@@ -110,7 +127,7 @@ def join(session: Session, run_id: int, step: int, republish: float) -> Publicat
     if not claims or len(claims) != claims[0].width or any(claim.status not in over for claim in claims):
         return None
     if any(claim.status == ClaimStatus.FAILED for claim in claims):
-        fail_run(session, run_id, first_error(session, run.month, run_id, step))
+        fail_run(session, run_id, first_error(session, run, step))
         return None
     adapter = adapters()[run.plan.pipeline]
     try:
@@ -138,7 +155,7 @@ def enter(
     if not tasks:
         end_run(session, run_id, state)
         return None
-    if step + 1 > plan.params["max_steps"]:
+    if run.course.length(step + 1) > plan.params["max_steps"]:
         reason = out_of_steps(plan.params["max_steps"])
         end_run(session, run_id, {**state, "disposition": "gave_up", "reason": reason})
         return None
@@ -153,9 +170,21 @@ def out_of_steps(limit: int) -> str:
 
 
 def add_claims(
-    session: Session, run_id: int, step: int, tasks: Sequence[Next], came_from: list[str], republish: float
+    session: Session,
+    run_id: int,
+    step: int,
+    tasks: Sequence[Next],
+    came_from: list[str],
+    republish: float,
+    *,
+    attempts: Mapping[int, int] | None = None,
+    done: Mapping[int, list[Next]] | None = None,
 ) -> None:
-    """One claim a task, ready, to be published now, and again by the reconciler after `republish` seconds."""
+    """One claim a task, ready, to be published now, and again by the reconciler after `republish` seconds.
+
+    By branch, where a step is entered again: `attempts` made so far, and what the branches that are `done` led to.
+    """
+    attempts, done = attempts or {}, done or {}
     session.execute(
         insert(Claim).values(
             [
@@ -167,8 +196,14 @@ def add_claims(
                     "node": task.node,
                     "argument": None if task.argument is None else clean_json(task.argument),
                     "came_from": came_from,
+                    "attempt": attempts.get(branch, 0),
+                    "earlier": attempts.get(branch, 0),
+                    "status": ClaimStatus.DONE if branch in done else ClaimStatus.READY,
+                    "goes_to": [clean_json(lead.to_json()) for lead in done[branch]]
+                    if branch in done
+                    else None,
                     "publishes": 1,
-                    "wake_at": func.now() + seconds(republish),
+                    "wake_at": func.now() + seconds(0 if branch in done else republish),
                 }
                 for branch, task in enumerate(tasks)
             ]
@@ -217,14 +252,15 @@ def fail_run(session: Session, run_id: int, error: str) -> None:
     )
 
 
-def first_error(session: Session, month: date, run_id: int, step: int) -> str:
-    """`node: error` of the lowest failed branch of a step."""
+def first_error(session: Session, run: LockedRun, step: int) -> str:
+    """`node: error` of the lowest branch of a step that failed in this round."""
     row = session.execute(
         select(Transition.node, Transition.error)
         .where(
-            Transition.month == month,
-            Transition.run_id == run_id,
+            Transition.month == run.month,
+            Transition.run_id == run.run_id,
             Transition.step == step,
+            Transition.round == run.course.round,
             Transition.status == TransitionStatus.FAILED,
         )
         .order_by(Transition.branch)

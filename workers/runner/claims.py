@@ -4,16 +4,17 @@ Only the database's clock decides. A claim whose lease has run out belongs to wh
 the attempt number tells the old owner, if it comes back, that its result is not wanted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import and_, exists, func, insert, or_, select, text, update
+from sqlalchemy import Float, and_, exists, func, insert, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
+from shared.course import COURSE, Course
 from shared.plan import Plan
-from shared.statuses import ClaimStatus, GradeLabel, RunStatus, TransitionStatus
+from shared.statuses import BatchStatus, ClaimStatus, GradeLabel, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Grade, ModelCall, Run, Transition, WebSearch
 
 
@@ -28,6 +29,8 @@ class Won:
     node: str
     attempt: int
     lost: int  # earlier attempts whose worker was lost
+    forgiven: int  # earlier attempts that do not count: the provider was failing or refusing everybody
+    failing_for: float  # seconds since the first time that it was
     argument: Any
     came_from: list[str]
     task_id: str
@@ -37,10 +40,17 @@ class Won:
     month: date
     question: str
     plan: Plan
+    course: Course = field(default_factory=Course)
+    earlier: int = 0  # attempts of earlier rounds
+
+    @property
+    def tries(self) -> int:
+        """Attempts of this round that count, this one included."""
+        return self.attempt - self.earlier - self.forgiven
 
     @property
     def last_attempt(self) -> bool:
-        return self.attempt >= self.plan.max_attempts
+        return self.tries >= self.plan.max_attempts
 
 
 class LostClaim(Exception):
@@ -52,10 +62,17 @@ def seconds(value: Any) -> Any:
     return func.make_interval(0, 0, 0, 0, 0, 0, value)
 
 
+def failing_for() -> Any:
+    """Seconds since the provider of this claim's calls was first found failing; 0: it was not."""
+    since = func.extract("epoch", func.now() - Claim.failing_since)
+    return func.coalesce(since, 0).cast(Float).label("failing_for")
+
+
 def win(
     session: Session, run_id: int, step: int, branch: int, *, task_id: str, worker: str, lease: float
 ) -> Won | None:
-    """Claim a branch; None when there is nothing to do (done, not due, somebody else's, run ended)."""
+    """Claim a branch; None when there is nothing to do (done, not due, somebody else's, run ended), or its
+    batch is not open."""
     claimed = session.execute(
         update(Claim)
         .where(
@@ -64,7 +81,13 @@ def win(
             Claim.branch == branch,
             Claim.status == ClaimStatus.READY,
             or_(Claim.not_before.is_(None), Claim.not_before <= func.now()),
-            exists().where(Run.id == run_id, Run.status == RunStatus.RUNNING, Run.step == step),
+            exists().where(
+                Run.id == run_id,
+                Run.status == RunStatus.RUNNING,
+                Run.step == step,
+                Batch.id == Run.batch_id,
+                Batch.status == BatchStatus.OPEN,
+            ),
         )
         .values(
             status=ClaimStatus.RUNNING,
@@ -78,7 +101,10 @@ def win(
             Claim.width,
             Claim.node,
             Claim.attempt,
+            Claim.earlier,
             Claim.lost,
+            Claim.forgiven,
+            failing_for(),
             Claim.argument,
             Claim.came_from,
             Claim.started_at,
@@ -87,7 +113,7 @@ def win(
     if claimed is None:
         return None
     run = session.execute(
-        select(Run.batch_id, Run.question, Batch.month, Batch.plan)
+        select(Run.batch_id, Run.question, *COURSE, Batch.month, Batch.plan)
         .join(Batch, Batch.id == Run.batch_id)
         .where(Run.id == run_id)
     ).one()
@@ -99,6 +125,8 @@ def win(
         node=claimed.node,
         attempt=claimed.attempt,
         lost=claimed.lost,
+        forgiven=claimed.forgiven,
+        failing_for=claimed.failing_for,
         argument=claimed.argument,
         came_from=claimed.came_from,
         task_id=task_id,
@@ -108,7 +136,12 @@ def win(
         month=run.month,
         question=run.question,
         plan=Plan.model_validate(run.plan),
+        course=Course.of(run),
+        earlier=claimed.earlier,
     )
+
+
+_FAILING = {"failing_since": func.coalesce(Claim.failing_since, func.now())}
 
 
 def _mine(won: Won) -> Any:
@@ -143,10 +176,13 @@ def mark_failed(session: Session, won: Won) -> None:
     _give_back(session, won, {"status": ClaimStatus.FAILED, "wake_at": func.now()})
 
 
-def mark_for_retry(session: Session, won: Won, pause: float) -> None:
-    """Ready again after `pause` seconds. Raises LostClaim."""
+def mark_for_retry(session: Session, won: Won, pause: float, *, forgiven: bool = False) -> None:
+    """Ready again after `pause` seconds; a `forgiven` attempt does not count. Raises LostClaim."""
     due = func.now() + seconds(pause)
-    _give_back(session, won, {"status": ClaimStatus.READY, "not_before": due, "wake_at": due})
+    values: dict[str, Any] = {"status": ClaimStatus.READY, "not_before": due, "wake_at": due}
+    if forgiven:
+        values |= {"forgiven": Claim.forgiven + 1, "publishes": 0, **_FAILING}
+    _give_back(session, won, values)
 
 
 def mark_lost(session: Session, won: Won) -> None:
@@ -183,10 +219,11 @@ def is_first_suspect(session: Session, won: Won) -> bool:
     return not session.scalar(select(other))
 
 
-def put_back(session: Session, won: Won, pause: float) -> None:
+def put_back(session: Session, won: Won, pause: float, *, failing: bool = False) -> None:
     """As if it had not been claimed, for `pause` seconds. Raises LostClaim.
 
-    Its message came through, so the pause of the next publications starts anew.
+    Its message came through, so the pause of the next publications starts anew. `failing`: because of a
+    provider that does not work, whose time is counted from now on.
     """
     due = func.now() + seconds(pause)
     _give_back(
@@ -198,6 +235,7 @@ def put_back(session: Session, won: Won, pause: float) -> None:
             "publishes": 0,
             "not_before": due,
             "wake_at": due,
+            **(_FAILING if failing else {}),
         },
     )
 
@@ -223,6 +261,7 @@ def skip_waiting(session: Session, won: Won) -> None:
                 step=won.step,
                 branch=row.branch,
                 attempt=row.attempt + 1,
+                round=won.course.round,
                 node=row.node,
                 status=TransitionStatus.SKIPPED,
                 came_from=row.came_from,
@@ -238,13 +277,18 @@ def skip_waiting(session: Session, won: Won) -> None:
 def renew(session: Session, held: list[Won], lease: float) -> None:
     """Extend the leases of the claims that this process still works on."""
     keys = [(won.run_id, won.step, won.branch, won.attempt) for won in held]
+    # Locked in this order, as a cancel does: two who lock many rows in different orders may block each other.
     session.execute(
         text(
-            "UPDATE claims SET lease_until = now() + make_interval(secs => :lease)"
-            " FROM unnest(CAST(:runs AS bigint[]), CAST(:steps AS int[]), CAST(:branches AS int[]),"
-            "             CAST(:attempts AS int[])) AS mine (run_id, step, branch, attempt)"
-            " WHERE (claims.run_id, claims.step, claims.branch, claims.attempt)"
-            "     = (mine.run_id, mine.step, mine.branch, mine.attempt) AND claims.status = 'running'"
+            "WITH mine AS (SELECT claims.run_id, claims.step, claims.branch FROM claims"
+            "  JOIN unnest(CAST(:runs AS bigint[]), CAST(:steps AS int[]), CAST(:branches AS int[]),"
+            "              CAST(:attempts AS int[])) AS held (run_id, step, branch, attempt)"
+            "    ON (claims.run_id, claims.step, claims.branch, claims.attempt)"
+            "     = (held.run_id, held.step, held.branch, held.attempt) AND claims.status = 'running'"
+            " ORDER BY claims.run_id, claims.step, claims.branch FOR UPDATE OF claims)"
+            " UPDATE claims SET lease_until = now() + make_interval(secs => :lease) FROM mine"
+            " WHERE (claims.run_id, claims.step, claims.branch) = (mine.run_id, mine.step, mine.branch)"
+            "   AND claims.status = 'running'"
         ),
         {
             "lease": lease,
@@ -301,6 +345,7 @@ def add_transition(
             step=won.step,
             branch=won.branch,
             attempt=won.attempt,
+            round=won.course.round,
             node=won.node,
             status=status,
             came_from=won.came_from,

@@ -1,19 +1,27 @@
 """Admission: a bounded window of runs in flight, shared fairly by the open batches.
 
 A batch of a million is a million rows and a few hundred messages. A free place goes to the batch with the
-fewest runs in flight, so ten questions submitted behind a million do not wait for them.
+highest priority, and among equals to that with the fewest runs in flight for its weight, so ten questions
+submitted behind a million do not wait for them. What a paused batch has in flight waits, and takes no place.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.orm import Session
 
+from shared.control import SYSTEM, add_event
+from shared.course import COURSE, Course
 from shared.db import transaction
 from shared.plan import Plan
 from shared.settings import Settings
-from shared.statuses import RunStatus
+from shared.statuses import EventAction, RunStatus
 from shared.tables import Batch, Run
 from workers.runner import reuse_runs
-from workers.runner.advance import Publication, add_claims, input_of
+from workers.runner.advance import LockedRun, Publication, add_claims, end_run, fail_run, load_state
+from workers.runner.entry import entry
+from workers.runner.graph_adapter import NodeBroke
 from workers.runner.pipelines import adapters
 from workers.runner.prompts import freeze_prompts
 
@@ -33,12 +41,27 @@ _NEXT = text(
            SELECT pending.id, row_number() OVER (ORDER BY pending.first_row) AS turn
              FROM (SELECT id, first_row FROM runs
                     WHERE batch_id = batches.id AND status = 'pending'
-                    ORDER BY first_row LIMIT :room) AS pending) AS candidate
+                    ORDER BY first_row
+                    LIMIT greatest(0, least(:room, batches.max_in_flight - in_flight.runs))) AS pending) AS candidate
      -- a pipeline that this version does not know waits for workers that do
      WHERE batches.status = 'open' AND batches.pipeline = ANY (:pipelines)
      -- random: with fewer places than batches, a fixed order would be the same batch's at every tick
-     ORDER BY in_flight.runs + candidate.turn, random()
+     ORDER BY batches.priority DESC, (in_flight.runs + candidate.turn) / batches.weight, random()
      LIMIT :room
+    """
+)
+_IN_FLIGHT = text(
+    """
+    SELECT count(*) FROM runs JOIN batches ON batches.id = runs.batch_id
+     WHERE runs.status = 'running' AND batches.status = 'open'
+    """
+)
+_THROUGH = text(
+    """
+    SELECT id FROM batches
+     WHERE status IN ('open', 'paused')
+       AND NOT EXISTS (SELECT FROM runs WHERE batch_id = batches.id AND status IN ('pending', 'running'))
+       FOR NO KEY UPDATE SKIP LOCKED
     """
 )
 _END_BATCHES = text(
@@ -46,8 +69,9 @@ _END_BATCHES = text(
     UPDATE batches
        SET status = 'ended',
            ended_at = greatest(submitted_at, (SELECT max(ended_at) FROM runs WHERE batch_id = batches.id))
-     WHERE status = 'open'
+     WHERE id = ANY (:ids)
        AND NOT EXISTS (SELECT FROM runs WHERE batch_id = batches.id AND status IN ('pending', 'running'))
+    RETURNING id
     """
 )
 
@@ -57,9 +81,8 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
     with transaction(engine) as session:
         if not session.scalar(select(func.pg_try_advisory_xact_lock(DISPATCH_LOCK))):
             return []
-        session.execute(_END_BATCHES)
-        in_flight = session.scalar(select(func.count()).where(Run.status == RunStatus.RUNNING)) or 0
-        room = settings.window - in_flight
+        _end_batches(session)
+        room = settings.window - (session.scalar(_IN_FLIGHT) or 0)
         if room <= 0:
             return []
         publications: list[Publication] = []
@@ -73,33 +96,78 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
         return publications
 
 
+def _end_batches(session: Session) -> None:
+    """End those whose runs all have a disposition. Their rows are locked before the second look: a retry
+    that came between has made runs of them pending, which the snapshot of the first look does not show."""
+    ids = list(session.scalars(_THROUGH))
+    if ids:
+        for batch_id in session.scalars(_END_BATCHES, {"ids": ids}).all():
+            add_event(session, batch_id, EventAction.ENDED, SYSTEM)
+
+
 def _admit(session: Session, ids: list[int], settings: Settings) -> tuple[list[Publication], int]:
     """What is to be published, and how many of the runs ended at once and left their places free."""
     # Locked and looked at again: a cancel may have come between.
-    runs = session.execute(
-        select(Run.id, Run.batch_id, Run.question)
+    rows = session.execute(
+        select(Run.id, Run.batch_id, Run.question, Run.step, *COURSE, Batch.month)
+        .join(Batch, Batch.id == Run.batch_id)
         .where(Run.id.in_(ids), Run.status == RunStatus.PENDING)
-        .with_for_update(skip_locked=True)
+        .with_for_update(of=Run, skip_locked=True)
     ).all()
-    plans = _plans(session, {run.batch_id for run in runs})
-    order = {run_id: at for at, run_id in enumerate(ids)}
-    ended = reuse_runs.take_over(session, runs, plans)
-    runs = [run for run in runs if run.id not in ended]
-    publications = []
-    for run in sorted(runs, key=lambda run: order[run.id]):
-        plan = plans[run.batch_id]
-        adapter = adapters()[plan.pipeline]
-        tasks = adapter.first_steps(input_of(adapter, run.question, plan))
-        add_claims(session, run.id, 1, tasks, ["__start__"], settings.republish_seconds)
-        publications.append(
-            Publication(plan.pipeline, run.batch_id, run.id, 1, [task.node for task in tasks])
-        )
+    plans = _plans(session, {row.batch_id for row in rows})
+    ended = reuse_runs.take_over(session, rows, plans)
+    rows = [row for row in rows if row.id not in ended]
     session.execute(
         update(Run)
-        .where(Run.id.in_([run.id for run in runs]))
-        .values(status=RunStatus.RUNNING, step=1, admitted_at=func.clock_timestamp())
+        .where(Run.id.in_([row.id for row in rows]))
+        .values(
+            status=RunStatus.RUNNING,
+            # of a run that enters a step again, that step; else the first of its course
+            step=func.greatest(Run.step, Run.first_step),
+            admitted_at=func.coalesce(Run.admitted_at, func.clock_timestamp()),
+        )
     )
-    return publications, len(ended)
+    order = {run_id: at for at, run_id in enumerate(ids)}
+    publications = [_begin(session, run, step, settings) for run, step in _locked(rows, plans, order)]
+    return [publication for publication in publications if publication is not None], len(ended)
+
+
+def _locked(
+    rows: Sequence[Any], plans: dict[int, Plan], order: dict[int, int]
+) -> list[tuple[LockedRun, int]]:
+    """The runs in the order of their turn, each with the step that it had while pending."""
+    return [
+        (
+            LockedRun(row.id, row.batch_id, row.month, row.question, plans[row.batch_id], Course.of(row)),
+            row.step,
+        )
+        for row in sorted(rows, key=lambda row: order[row.id])
+    ]
+
+
+def _begin(session: Session, run: LockedRun, step: int, settings: Settings) -> Publication | None:
+    """The claims of a run's first step, or of the one that it enters again."""
+    adapter = adapters()[run.plan.pipeline]
+    try:
+        found = entry(session, adapter, run, step)
+    except NodeBroke as error:  # no try would help; and it must not keep the others from being admitted
+        fail_run(session, run.run_id, f"admission: {error}")
+        return None
+    if not found.tasks:  # a fork whose new parameters lead straight to the end
+        end_run(session, run.run_id, load_state(session, adapter, run, before=found.step))
+        return None
+    add_claims(
+        session,
+        run.run_id,
+        found.step,
+        found.tasks,
+        found.came_from,
+        settings.republish_seconds,
+        attempts=found.attempts,
+        done=found.done,
+    )
+    nodes = [task.node for task in found.tasks]
+    return Publication(run.plan.pipeline, run.batch_id, run.run_id, found.step, nodes)
 
 
 def _plans(session: Session, batch_ids: set[int]) -> dict[int, Plan]:

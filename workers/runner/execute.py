@@ -27,6 +27,8 @@ from workers.runner.claims import LostClaim, Won
 from workers.runner.graph_adapter import GraphAdapter, Next
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.ledger import Ledger, describe
+from workers.runner.limits.gate import Gate
+from workers.runner.limits.limiter import Limiter
 from workers.runner.pipelines import adapters
 from workers.runner.resources import ResourceFactory
 
@@ -44,12 +46,14 @@ class Executor:
         resources: ResourceFactory,
         heartbeat: Heartbeat,
         worker: str,
+        limiter: Limiter | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._resources = resources
         self._heartbeat = heartbeat
         self._worker = worker
+        self._gate = Gate(engine, settings, limiter)
         self._one_suspect = threading.Lock()
 
     def run(
@@ -127,12 +131,12 @@ class Executor:
         log.debug("postponed", seconds=round(later.seconds, 1), why=later.why)
         try:
             with transaction(self._engine) as session:
-                claims.put_back(session, won, pause=later.seconds)
+                claims.put_back(session, won, pause=later.seconds, failing=later.failing)
         except LostClaim:
             pass
 
     def _run_node(self, won: Won, adapter: GraphAdapter, state: dict[str, Any]) -> "Outcome":
-        ledger = Ledger(self._engine, won)
+        ledger = Ledger(self._engine, won, self._gate)
         try:
             resources = self._resources.make(won.plan, ledger)
             seen = state if won.argument is None else won.argument
@@ -207,14 +211,15 @@ class Executor:
         if won.width == 1:
             self._lock(session, won)
         text = describe(error)
-        if isinstance(error, TransientError) and not won.last_attempt:
-            claims.mark_for_retry(session, won, pause_after(won.attempt, error.retry_after, self._settings))
+        if isinstance(error, TransientError) and not (won.last_attempt and error.counts):
+            pause = pause_after(won.tries, error.retry_after, self._settings)
+            claims.mark_for_retry(session, won, pause, forgiven=not error.counts)
             claims.add_transition(
                 session, won, TransitionStatus.RETRIED, usage=usage, error=error, error_text=text
             )
             return
         if isinstance(error, TransientError):
-            text = f"{text} (after {won.attempt} attempts)"
+            text = f"{text} (after {_attempts(won)})"
         claims.mark_failed(session, won)
         claims.add_transition(
             session, won, TransitionStatus.FAILED, usage=usage, error=error, error_text=text
@@ -223,6 +228,11 @@ class Executor:
             advance.fail_run(session, won.run_id, f"{won.node}: {text}")
         else:
             claims.skip_waiting(session, won)
+
+
+def _attempts(won: Won) -> str:
+    more = f", and {won.forgiven} that did not count" if won.forgiven else ""
+    return f"{won.tries} attempts{more}"
 
 
 class Outcome:

@@ -24,19 +24,22 @@ from workers.models.calls import CallRecord, perform_recorded, request_hash
 from workers.models.roles import CallResult, CallSpec, Document, RetrievalSpec
 from workers.runner import reuse
 from workers.runner.claims import Usage, Won
+from workers.runner.limits.gate import Gate, Held
 from workers.runner.retrievals import Retrievals
 from workers.runner.reuse import Found
-from workers.runner.reuse_lookup import WEB_ROLE, stored_call, stored_search
+from workers.runner.reuse_lookup import WEB_ROLE, stored
 
 
 class Ledger:
     """The CallRecorder of one claimed task. Thread-safe, though a node is usually one thread."""
 
-    def __init__(self, engine: Engine, won: Won) -> None:
+    def __init__(self, engine: Engine, won: Won, gate: Gate | None = None) -> None:
         self._engine = engine
         self._won = won
+        self._gate = gate
         self._lock = threading.Lock()
         self._buffered: dict[Any, list[dict[str, Any]]] = {}  # by table
+        self._counted: set[str] = set()  # request hashes of the calls that `usage` knows of
         self._tokens_in: int | None = None
         self._tokens_out: int | None = None
         self._cost: float | None = None
@@ -46,16 +49,14 @@ class Ledger:
     def call(self, spec: CallSpec, perform: Callable[[], CallResult]) -> Any:
         key = request_hash(spec)
         if spec.provider == "local" or not spec.reusable:
-            return perform_recorded(spec, perform, lambda record: self._keep(record, key))
+            return self._perform(spec, perform, key)
         shared = reuse.call_key(self._won, spec, key)
-        look = stored_call if spec.role != WEB_ROLE else stored_search
         with reuse.once(
-            self._engine, self._won, shared, lambda session: look(session, self._won, spec, key, shared)
+            self._engine, self._won, shared, lambda session: stored(session, self._won, spec, key, shared)
         ) as found:
             if found is None:
-                return perform_recorded(spec, perform, lambda record: self._keep(record, key, shared))
-        if found.id is not None:
-            self._take_over(spec, key, found)
+                return self._perform(spec, perform, key, shared)
+        self._take_over(spec, key, found)
         return found.response
 
     def retrieval(self, spec: RetrievalSpec, perform: Callable[[], list[Document]]) -> list[Document]:
@@ -74,8 +75,23 @@ class Ledger:
         self._retrievals.write_buffered(session)
 
     # -- inside ----------------------------------------------------------------------------------------
-    def _keep(self, record: CallRecord, key: str, shared: str | None = None) -> None:
-        self._add(record)
+    def _perform(
+        self, spec: CallSpec, perform: Callable[[], CallResult], key: str, shared: str | None = None
+    ) -> Any:
+        """The response of a call that is made now, through the gate where it is paid."""
+        prices = self._won.plan.prices
+
+        def keep(record: CallRecord, held: Held | None = None) -> None:
+            self._keep(record, key, shared, held)
+
+        if spec.provider == "local" or self._gate is None:
+            return perform_recorded(spec, perform, keep, prices)
+        with self._gate.hold(spec, self._won) as held:
+            return perform_recorded(spec, perform, lambda record: keep(record, held), prices)
+
+    def _keep(self, record: CallRecord, key: str, shared: str | None, held: Held | None) -> None:
+        self._counted.add(key)
+        self._add(record.input_tokens, record.output_tokens, record.cost_usd)
         table, row = self._row(record.spec, key, record.response)
         row |= {
             "status": CallStatus.OK if record.ok else CallStatus.ERROR,
@@ -90,15 +106,21 @@ class Ledger:
         if record.spec.provider == "local":
             self._buffer(table, row)
         else:
-            self._commit(table, row)
+            self._commit(table, row, record, held)
 
     def _take_over(self, spec: CallSpec, key: str, found: Found) -> None:
+        if found.id is None:
+            # put back after the call, this attempt has no record yet
+            if found.attempt == self._won.attempt and key not in self._counted:
+                self._counted.add(key)
+                self._add(found.input_tokens, found.output_tokens, found.cost_usd)
+            return
         table, row = self._row(spec, key, found.response)
         row |= {"status": CallStatus.OK, "cost_usd": 0, "duration_ms": 0}
-        self._buffer(table, row | {"reused_from": found.id, "saved_usd": found.saved_usd})
+        self._buffer(table, row | {"reused_from": found.id, "saved_usd": found.cost_usd})
 
     def _row(self, spec: CallSpec, key: str, response: Any) -> tuple[Any, dict[str, Any]]:
-        """The table of a call, and what is known of it before and after it is made."""
+        """The table of a call, and what is known of it before it is made, with its response."""
         row: dict[str, Any] = {
             "run_id": self._won.run_id,
             "step": self._won.step,
@@ -118,19 +140,21 @@ class Ledger:
         with self._lock:
             self._buffered.setdefault(table, []).append(row)
 
-    def _add(self, record: CallRecord) -> None:
+    def _add(self, tokens_in: int | None, tokens_out: int | None, cost: float | None) -> None:
         with self._lock:
-            if record.input_tokens is not None:
-                self._tokens_in = (self._tokens_in or 0) + record.input_tokens
-            if record.output_tokens is not None:
-                self._tokens_out = (self._tokens_out or 0) + record.output_tokens
-            if record.cost_usd is not None:
-                self._cost = (self._cost or 0.0) + record.cost_usd
+            if tokens_in is not None:
+                self._tokens_in = (self._tokens_in or 0) + tokens_in
+            if tokens_out is not None:
+                self._tokens_out = (self._tokens_out or 0) + tokens_out
+            if cost is not None:
+                self._cost = (self._cost or 0.0) + cost
 
-    def _commit(self, table: Any, row: dict[str, Any]) -> None:
+    def _commit(self, table: Any, row: dict[str, Any], record: CallRecord, held: Held | None) -> None:
         with transaction(self._engine) as session:
             # A slow worker whose claim was taken over may have stored the same call a moment ago.
             session.execute(insert(table).on_conflict_do_nothing(), [row])
+            if held is not None:
+                held.settle(session, record)
 
 
 def describe(error: BaseException) -> str:

@@ -7,10 +7,11 @@ all branches over    -> joined, when the chord's body did not
 
 from sqlalchemy import Engine, func, select, text, update
 
+from shared.course import COURSE, Course
 from shared.db import transaction
 from shared.plan import Plan
 from shared.settings import Settings
-from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
+from shared.statuses import BatchStatus, ClaimStatus, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Run
 from workers.runner import advance, claims
 from workers.runner.advance import Publication
@@ -24,7 +25,7 @@ def take_back_lost(engine: Engine) -> int:
     """Claims whose worker was not heard of: recorded as lost, and given to the next."""
     with transaction(engine) as session:
         rows = session.execute(
-            select(Claim, Run.question, Run.batch_id, Batch.month, Batch.plan)
+            select(Claim, Run.question, Run.batch_id, *COURSE, Batch.month, Batch.plan)
             .join(Run, Run.id == Claim.run_id)
             .join(Batch, Batch.id == Run.batch_id)
             .where(Claim.status == ClaimStatus.RUNNING, Claim.lease_until < func.now())
@@ -36,7 +37,7 @@ def take_back_lost(engine: Engine) -> int:
             usage = claims.stored_usage(session, won)
             note = f"lost: worker {won.worker} was not heard of"
             if won.last_attempt:
-                text_ = f"{note}, at the last of {won.attempt} attempts"
+                text_ = f"{note}, at the last of {won.tries} attempts"
                 claims.add_transition(session, won, TransitionStatus.FAILED, usage=usage, error_text=text_)
                 claims.mark_failed(session, won)
                 if won.width > 1:
@@ -58,6 +59,8 @@ def _as_won(row: "object") -> Won:
         node=claim.node,
         attempt=claim.attempt,
         lost=claim.lost,
+        forgiven=claim.forgiven,
+        failing_for=0.0,
         argument=None,
         came_from=claim.came_from,
         task_id=claim.task_id or "",
@@ -67,6 +70,8 @@ def _as_won(row: "object") -> Won:
         month=row.month,  # type: ignore[attr-defined]
         question=row.question,  # type: ignore[attr-defined]
         plan=Plan.model_validate(row.plan),  # type: ignore[attr-defined]
+        course=Course.of(row),
+        earlier=claim.earlier,
     )
 
 
@@ -83,6 +88,7 @@ def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
                 Claim.status == ClaimStatus.READY,
                 Claim.wake_at <= func.now(),
                 Run.status == RunStatus.RUNNING,
+                Batch.status == BatchStatus.OPEN,  # those of a paused one wait; `resume` makes them due
             )
             .order_by(Claim.wake_at)
             .limit(SWEEP)

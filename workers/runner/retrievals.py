@@ -66,7 +66,7 @@ class Retrievals:
             if found is None:
                 return self._performed(row, perform)
         if found.id is not None:
-            taken = {"reuse_key": None, "reused_from": found.id, "saved_usd": found.saved_usd}
+            taken = {"reuse_key": None, "reused_from": found.id, "saved_usd": found.cost_usd}
             self._buffered.append(row | taken | {"collection_version": self._version, "duration_ms": 0})
         documents: list[Document] = found.response
         return documents
@@ -99,8 +99,8 @@ class Retrievals:
         self._version = None if found is None else found.version
         if found is None or found.documents is None:
             return None
-        saved = None if found.cost_usd is None else float(found.cost_usd)
-        return Found(found.documents, found.id, saved)
+        cost = None if found.cost_usd is None else float(found.cost_usd)
+        return Found(found.documents, cost, found.id)
 
     def _performed(self, row: dict[str, Any], perform: Callable[[], list[Document]]) -> list[Document]:
         version, before, started = self._version, self._spent(), time.perf_counter()

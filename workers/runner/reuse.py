@@ -32,11 +32,14 @@ _WAIT = 0.5, 5.0  # seconds, the least and the most, until a postponed task look
 
 @dataclass(frozen=True)
 class Found:
-    """A stored result. `id` is the row it is taken over from; None where it is this task's own."""
+    """A stored result, and what it cost. `id` is the row it is taken over from; None: this task's own."""
 
     response: Any
+    cost_usd: float | None = None
     id: int | None = None
-    saved_usd: float | None = None
+    attempt: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 def key_of(won: Won, *identity: Any) -> str | None:

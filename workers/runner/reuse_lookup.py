@@ -18,51 +18,49 @@ from workers.runner.reuse import WRITERS, Found
 WEB_ROLE = "web_search"
 
 
-def stored_call(
-    session: Session, won: Won, spec: CallSpec, request_hash: str, key: str | None
-) -> Found | None:
-    """The response of a model call."""
-    own = and_(_own(ModelCall, won, request_hash), ModelCall.role == spec.role)
-    fresh = ModelCall.called_at > func.now() - timedelta(days=won.plan.reuse_days)
-    shared = and_(ModelCall.reuse_key == key, fresh)
-    if spec.role in WRITERS:  # asked a second time in this run: to bring something else
-        before = aliased(ModelCall)
-        asked = exists().where(
-            before.run_id == won.run_id, before.request_hash == request_hash, before.status == CallStatus.OK
-        )
-        shared = and_(shared, ~asked)
-    return _found(session, ModelCall, ModelCall.response, own, shared, key)
-
-
-def stored_search(
-    session: Session, won: Won, spec: CallSpec, request_hash: str, key: str | None
-) -> Found | None:
-    """The results of a web search."""
-    fresh = WebSearch.searched_at > func.now() - timedelta(hours=won.plan.reuse_web_hours)
-    shared = and_(WebSearch.reuse_key == key, fresh)
-    return _found(session, WebSearch, WebSearch.results, _own(WebSearch, won, request_hash), shared, key)
-
-
-def _own(table: Any, won: Won, request_hash: str) -> Any:
-    return and_(
+def stored(session: Session, won: Won, spec: CallSpec, request_hash: str, key: str | None) -> Found | None:
+    """The response of a model call, or the results of a web search. `key` None: only this task's own."""
+    table, response, tokens = _columns(spec)
+    columns = [response, table.cost_usd, table.attempt, *tokens]
+    own = select(*columns, null().label("id"), literal(0).label("turn")).where(
         table.run_id == won.run_id,
         table.step == won.step,
         table.branch == won.branch,
         table.request_hash == request_hash,
         table.status == CallStatus.OK,
     )
-
-
-def _found(
-    session: Session, table: Any, response: Any, own: Any, shared: Any, key: str | None
-) -> Found | None:
-    mine = select(
-        response.label("response"), null().label("id"), null().label("cost"), literal(0).label("turn")
-    )
-    query: Any = mine.where(own)
+    query: Any = own if table is WebSearch else own.where(ModelCall.role == spec.role)
     if key is not None:
-        # the oldest: everybody takes the same one, however many were made before reuse was on
-        theirs = select(response, table.id, table.cost_usd, literal(1)).where(shared)
+        # the oldest: everybody takes the same one, should there be more than one
+        theirs = select(*columns, table.id, literal(1)).where(_shared(won, spec, request_hash, key))
         query = union_all(query, theirs.order_by(table.id).limit(1)).order_by("turn").limit(1)
     row = session.execute(query).first()
-    return None if row is None else Found(row[0], row[1], None if row[2] is None else float(row[2]))
+    if row is None:
+        return None
+    response, cost, attempt, tokens_in, tokens_out, found_id, _ = row
+    return Found(response, None if cost is None else float(cost), found_id, attempt, tokens_in, tokens_out)
+
+
+def _columns(spec: CallSpec) -> tuple[Any, Any, list[Any]]:
+    """The table, its column of responses, and its columns of tokens, sent and received."""
+    if spec.role == WEB_ROLE:
+        return WebSearch, WebSearch.results, [null().label("input_tokens"), null().label("output_tokens")]
+    return ModelCall, ModelCall.response, [ModelCall.input_tokens, ModelCall.output_tokens]
+
+
+def _shared(won: Won, spec: CallSpec, request_hash: str, key: str) -> Any:
+    if spec.role == WEB_ROLE:
+        oldest = func.now() - timedelta(hours=won.plan.reuse_web_hours)
+        return and_(WebSearch.reuse_key == key, WebSearch.searched_at > oldest)
+    oldest = func.now() - timedelta(days=won.plan.reuse_days)
+    shared = and_(ModelCall.reuse_key == key, ModelCall.called_at > oldest)
+    if spec.role not in WRITERS:
+        return shared
+    before = aliased(ModelCall)  # asked a second time in this run: to bring something else
+    asked = exists().where(
+        before.run_id == won.run_id,
+        before.role == spec.role,
+        before.request_hash == request_hash,
+        before.status == CallStatus.OK,
+    )
+    return and_(shared, ~asked)

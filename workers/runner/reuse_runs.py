@@ -18,7 +18,7 @@ from workers.runner import reuse
 
 NODE = "reuse"  # the node of the one transition of a run that was taken over
 # What a plan says of how a run is paid for and tried, not of what it comes to.
-_NOT_DECIDING = {"reuse", "reuse_days", "reuse_web_hours", "max_attempts"}
+_NOT_DECIDING = {"reuse", "reuse_days", "reuse_web_hours", "max_attempts", "prices"}
 # Notes of a run that came to its end by a fault, which the next one may not meet.
 _FAULTS = ("web_search_failed", "grade_unparsed", "check_unparsed")
 
@@ -47,9 +47,11 @@ def key_at_the_end(state: dict[str, Any]) -> Any:
 
 
 def take_over(session: Session, runs: Sequence[Any], plans: dict[int, Plan]) -> set[int]:
-    """End those of the pending `runs` (id, batch_id, question; locked) that need not be made: their ids.
+    """End those of the pending `runs` that need not be made: their ids. `runs` are locked, and rows of id,
+    batch_id, question, round and inherited.
 
-    The others get the version of their collection and their key.
+    The others get the version of their collection and their key. A run that is tried again is tried, and
+    neither it nor a fork is taken over by others: its course is not that of its plan alone.
     """
     ended: set[int] = set()
     for batch_id, plan in plans.items():
@@ -58,7 +60,10 @@ def take_over(session: Session, runs: Sequence[Any], plans: dict[int, Plan]) -> 
             continue
         mine = [run for run in runs if run.batch_id == batch_id]
         shared = plan.reuse == "all"
-        keys = [run_key(plan, now, run.question) if shared else None for run in mine]
+        keys = [
+            run_key(plan, now, run.question) if shared and run.round == 1 and not run.inherited else None
+            for run in mine
+        ]
         values = {"runs": [run.id for run in mine], "keys": keys, "version": now}
         if shared:
             ended |= set(session.scalars(_TAKE_OVER, values | {"age": _oldest(plan), "node": NODE}))
@@ -103,8 +108,7 @@ _TAKE_OVER = text(
                 WHERE ended.reuse_key = mine.key AND ended.status IN ('answered', 'gave_up')
                   AND ended.ended_at > now() - make_interval(secs => :age)
                 ORDER BY ended.ended_at DESC LIMIT 1) AS original
-         -- one that was begun before and is to be tried again is tried
-         WHERE runs.id = mine.id AND runs.status = 'pending' AND runs.admitted_at IS NULL
+         WHERE runs.id = mine.id AND runs.status = 'pending'
         RETURNING runs.id, runs.batch_id, runs.status, runs.admitted_at, runs.ended_at,
                   original.id AS from_run, original.batch_id AS from_batch)
     INSERT INTO transitions (month, run_id, batch_id, step, branch, attempt, node, status, came_from, goes_to,

@@ -17,6 +17,7 @@ from workers.runner import advance, dispatch, reconcile, reuse
 from workers.runner.advance import Publication
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.ledger import describe
+from workers.runner.limits.reservations import free_left_behind
 from workers.runner.pipelines import adapters
 from workers.runner.publish import PUBLISH_ERRORS, join_name, publish_branch, publish_join, publish_step
 from workers.runner.runtime import Runtime
@@ -82,6 +83,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
         lost = _guarded(lambda: reconcile.take_back_lost(parts.engine), 0)
         if lost:
             log.warning("claims of lost workers taken back", count=lost)
+        _guarded(lambda: free_left_behind(parts.engine), 0)
         for publication, branch in _guarded(lambda: reconcile.due(parts.engine, parts.settings), []):
             try:
                 publish_branch(app, publication, branch, solo=True)

@@ -11,6 +11,7 @@ import urllib3
 from shared.clean import clean_text, one_line
 from shared.errors import CallError, PermanentError, TransientError
 from workers.models.calls import UnusableOutput
+from workers.models.rate_headers import heard
 from workers.models.retry_after import retry_after_seconds
 from workers.models.roles import CallRecorder, CallResult, CallSpec, Document
 
@@ -46,6 +47,7 @@ class _Session(requests.Session):
         deadline = time.monotonic() + self._seconds
         response = super().send(request, **{**options, "stream": True})
         self._last.headers = dict(response.headers)
+        heard(response.headers)
         if not response._content_consumed:  # redirects come through here once more, already read
             response._content = _body(response, deadline)
             response._content_consumed = True

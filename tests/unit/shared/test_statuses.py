@@ -19,6 +19,7 @@ CHECKED = {
     "runs.status": statuses.RunStatus,
     "claims.status": statuses.ClaimStatus,
     "transitions.status": statuses.TransitionStatus,
+    "events.action": statuses.EventAction,
     "grades.label": statuses.GradeLabel,
     "model_calls.status": statuses.CallStatus,
     "web_searches.status": statuses.CallStatus,
@@ -40,7 +41,7 @@ def test_every_status_column_is_in_this_list() -> None:
         f"{table.name}.{column.name}"
         for table in Base.metadata.tables.values()
         for column in table.columns
-        if column.name in ("status", "label", "kind")
+        if column.name in ("status", "label", "kind", "action")
     }
     assert columns == set(CHECKED)
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import TransientError
-from workers.models.calls import MemoryRecorder, UnusableOutput, request_hash
+from shared.prices import cost_usd, prices_as_of, search_cost_usd
+from workers.models.calls import MemoryRecorder, UnusableOutput, call_cost_usd, request_hash
 from workers.models.lenient import json_object, unit_score, whole_numbers, yes_no, yes_no_in_prose
-from workers.models.prices import call_cost_usd, cost_usd, prices_as_of, search_cost_usd
 from workers.models.prompts import NAMES, ROLES, as_data, load_prompts, names_of, parse_prompt
 from workers.models.retry_after import LONGEST, retry_after_seconds
 from workers.models.roles import CallResult, CallSpec
