@@ -81,7 +81,7 @@ def _oldest(plan: Plan) -> float:
 
 _REMEMBER = text(
     """
-    UPDATE runs SET collection_version = :version, reuse_key = mine.key
+    UPDATE runs SET collection_version = :version, reuse_key = mine.key, reused_from = NULL, saved_usd = NULL
       FROM unnest(CAST(:runs AS bigint[]), CAST(:keys AS text[])) AS mine (id, key)
      WHERE runs.id = mine.id AND runs.status = 'pending'
     """
