@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One file or folder of tests: make test T=tests/unit/api
 T ?= tests
+# How many processes test at once; each has servers of its own. N=0: this one alone, to debug.
+N ?= auto
 # Where this is set, every start would compile LangGraph anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,7 +28,7 @@ demo: setup
 	@$(BIN)/python docs/demo.py
 
 test: setup
-	$(BIN)/python -m pytest $(T)
+	$(BIN)/python -m pytest -n $(N) --maxprocesses 4 --dist loadgroup $(T)
 
 # No server, no network: about a minute.
 test-unit: setup

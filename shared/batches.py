@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.exc import OperationalError
 
+from shared.budget import Caps, check_caps
 from shared.clean import clean_json, clean_text, question_key
 from shared.control import Share
 from shared.db import transaction
@@ -97,9 +98,15 @@ class Terms:
 
     share: Share = field(default_factory=Share)
     submitted_by: str | None = None
+    caps: Caps = field(default_factory=Caps)
 
     def columns(self) -> dict[str, Any]:
-        return {"submitted_by": self.submitted_by and clean_text(self.submitted_by), **self.share.columns()}
+        return {
+            "submitted_by": self.submitted_by and clean_text(self.submitted_by),
+            "max_cost_usd": self.caps.max_cost_usd,
+            "max_tokens": self.caps.max_tokens,
+            **self.share.columns(),
+        }
 
 
 def submit(
@@ -113,8 +120,11 @@ def submit(
     """Store a batch with all its rows; returns its id and counts.
 
     `source` says how the file was understood (JSON value); `terms` left out are the usual ones. What `rows`
-    raises passes through, and then nothing is stored. Raises IntakeError when no row has a question.
+    raises passes through, and then nothing is stored. Raises IntakeError when no row has a question, and
+    UsageError for caps that cannot be held.
     """
+    terms = terms or Terms()
+    check_caps(plan, terms.caps)
     month = _ensure_partition(engine)
     with engine.connect() as connection:
         driver: psycopg.Connection[Any] | None = (
@@ -122,9 +132,11 @@ def submit(
         )  # COPY is the driver's
         assert driver is not None
         with driver.transaction(), driver.cursor() as cursor:
-            batch_id = _add_batch(cursor, plan, name, source, month, terms or Terms())
+            batch_id = _add_batch(cursor, plan, name, source, month, terms)
+            if terms.caps.any:
+                cursor.execute("INSERT INTO budgets (batch_id) VALUES (%s)", (batch_id,))
             submitted = _add_rows(cursor, batch_id, source, rows)
-            cursor.execute(_EVENT, {"batch": batch_id, "actor": (terms or Terms()).submitted_by or "unknown"})
+            cursor.execute(_EVENT, {"batch": batch_id, "actor": terms.submitted_by or "unknown"})
             return submitted
 
 

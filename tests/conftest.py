@@ -16,7 +16,19 @@ from shared.db import make_engine
 from shared.migrate import upgrade
 from shared.stack.testing import Servers, embedded_servers
 
+ROOT = Path(__file__).parent
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares costly servers stays in one process when tests run side by side: the end-to-end tests
+    have one stack, and each module of the integration tests has its cluster. Unit tests go anywhere."""
+    for item in items:
+        parts = item.path.relative_to(ROOT).parts
+        if parts[0] == "e2e":
+            item.add_marker(pytest.mark.xdist_group("e2e"))
+        elif parts[0] != "unit":
+            item.add_marker(pytest.mark.xdist_group("/".join(parts)))
 
 
 @pytest.fixture(scope="session", autouse=True)

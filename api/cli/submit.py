@@ -16,6 +16,7 @@ from api.cli import watch
 from api.cli.output import counted, print_json
 from api.cli.patience import is_away
 from shared import batches, history, knowledge
+from shared.budget import Caps, check_caps
 from shared.clean import one_line
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
@@ -56,6 +57,13 @@ def submit(
             help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
         ),
     ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(help="Pause before the batch has cost more than this many USD."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Pause before it has taken more than this many tokens.")
+    ] = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -70,10 +78,17 @@ def submit(
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
     batches.check_collection(engine, plan)
+    caps = Caps(max_cost, max_tokens)
+    check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
     submitted = batches.submit(
-        engine, plan, name or file.name, asdict(questions.report), _counted(questions, console, quiet=json)
+        engine,
+        plan,
+        name or file.name,
+        asdict(questions.report),
+        _counted(questions, console, quiet=json),
+        batches.Terms(caps=caps),
     )
     with _named(submitted.batch_id), watch.interruptible(submitted.batch_id, Console(stderr=True)):
         if not _wake(settings):

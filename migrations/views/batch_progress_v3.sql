@@ -66,4 +66,4 @@ SELECT batches.id AS batch_id,
         WHERE web_searches.batch_id = batches.id) AS searches ON true;
 
 COMMENT ON VIEW batch_progress IS
-'One row a batch. submitted = pending + running + answered + gave_up + failed + cancelled, counted in distinct questions; rows = submitted + duplicate_rows + empty_rows. A paused batch has a pause_reason and no eta. Filter: WHERE batch_id = ...';
+'One row a batch. submitted = pending + running + answered + gave_up + failed + cancelled, counted in distinct questions; rows = submitted + duplicate_rows + empty_rows. A paused batch has a pause_reason and no eta. usd_left and tokens_left are of the caps, and NULL where there is none; a negative one is what calls under way took beyond their estimates. Filter: WHERE batch_id = ...';

@@ -73,4 +73,4 @@ SELECT batches.id AS batch_id,
         WHERE retrievals.batch_id = batches.id) AS retrieved ON true;
 
 COMMENT ON VIEW batch_progress IS
-'One row a batch. submitted = pending + running + answered + gave_up + failed + cancelled, counted in distinct questions; rows = submitted + duplicate_rows + empty_rows. A paused batch has a pause_reason and no eta. saved_usd is what the work that was taken over had cost. Filter: WHERE batch_id = ...';
+'One row a batch. submitted = pending + running + answered + gave_up + failed + cancelled, counted in distinct questions; rows = submitted + duplicate_rows + empty_rows. A paused batch has a pause_reason and no eta. usd_left and tokens_left are of the caps, and NULL where there is none; a negative one is what calls under way took beyond their estimates. saved_usd is what the work that was taken over had cost. Filter: WHERE batch_id = ...';

@@ -188,9 +188,12 @@ def test_flushing_redis_loses_no_run(cluster: Cluster) -> None:
     batch = cluster.submit([f"SLOW-100 flushed {n} [all_relevant]" for n in range(12)], k=3)
     while cluster.wait_any_ended(batch) == 0:
         time.sleep(0.05)
+    noticed = "redis is new or was emptied"
+    before = cluster.log("w1").count(noticed)
     with Redis.from_url(cluster.environment["CRAGLINE_REDIS_URL"]) as client:
         client.flushdb()
     assert cluster.wait(batch, timeout=90)["answered"] == 12
+    assert cluster.log("w1").count(noticed) > before, "not healed by mere waiting"
     assert cluster.rows("SELECT * FROM lost_runs") == []
 
 

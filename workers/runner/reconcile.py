@@ -3,9 +3,10 @@
 lease run out        -> a `lost` transition; ready again, or failed after the last attempt
 ready and overdue    -> published again, with a growing pause
 all branches over    -> joined, when the chord's body did not
+messages forgotten   -> all of the above at once, see `flush_watch`
 """
 
-from sqlalchemy import Engine, func, select, text, update
+from sqlalchemy import Engine, func, or_, select, text, update
 
 from shared.course import COURSE, Course
 from shared.db import transaction
@@ -108,6 +109,25 @@ def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
         (Publication(row.pipeline, row.batch_id, row.run_id, row.step, [row.node] * row.width), row.branch)
         for row in found
     ]
+
+
+def make_all_due(engine: Engine) -> int:
+    """Redis has forgotten its messages: nothing waits for its time to be overdue, but for a retry's pause.
+
+    Returns how many claims that concerns. A message that was not lost after all finds nothing to do.
+    """
+    with transaction(engine) as session:
+        due = session.execute(
+            update(Claim)
+            .where(
+                Claim.status != ClaimStatus.RUNNING,
+                Claim.wake_at > func.now(),
+                or_(Claim.not_before.is_(None), Claim.not_before <= func.now()),
+            )
+            .values(wake_at=func.now())
+            .returning(Claim.run_id)
+        ).all()
+    return len(due)
 
 
 _OVER = text(

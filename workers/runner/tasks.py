@@ -9,12 +9,14 @@ from typing import Any
 
 import structlog
 from celery import Celery, Task
+from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.db import transaction
 from shared.queue import CONTROL
 from workers.runner import advance, dispatch, reconcile, reuse
 from workers.runner.advance import Publication
+from workers.runner.flush_watch import heal_if_forgotten
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.ledger import describe
 from workers.runner.limits.reservations import free_left_behind
@@ -80,6 +82,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
     @app.task(name="cragline.reconcile", queue=CONTROL, ignore_result=True, send_events=False)
     def reconcile_now() -> None:
         parts = runtime()
+        _guarded(lambda: _heal_if_forgotten(app, parts), None)
         lost = _guarded(lambda: reconcile.take_back_lost(parts.engine), 0)
         if lost:
             log.warning("claims of lost workers taken back", count=lost)
@@ -92,6 +95,14 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
         _guarded(lambda: reuse.sweep(parts.engine), None)
         for publication in _guarded(lambda: reconcile.join_overdue(parts.engine, parts.settings), []):
             publish_step(app, publication)
+
+
+def _heal_if_forgotten(app: Celery, parts: Runtime) -> None:
+    try:
+        if heal_if_forgotten(app.backend.client, lambda: reconcile.make_all_due(parts.engine)):
+            log.info("redis is new or was emptied: what is open is published again")
+    except RedisError as error:
+        log.warning("redis does not answer", error=type(error).__name__)
 
 
 def _guarded(action: Callable[[], Any], otherwise: Any) -> Any:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from shared.db import transaction
 from tests.integration.runner.bench import Bench, at_once, pipeline
 from tests.integration.runner.graphs import ends, fan_out, one, says
-from workers.runner import reconcile
+from workers.runner import claims, reconcile
 from workers.runner.advance import Publication
 
 
@@ -226,3 +227,36 @@ def test_a_run_of_one_node_is_healed_too(bench: Bench) -> None:
         lose_an_attempt(bench, run)
         bench.heal()
         assert bench.run_row(run).status == "answered"
+
+
+# -- redis has forgotten its messages -----------------------------------------------------------------------
+
+
+def test_what_is_open_is_due_at_once_when_redis_was_emptied(bench: Bench) -> None:
+    run = bench.start()
+    assert reconcile.due(bench.engine, bench.settings) == []
+    assert reconcile.make_all_due(bench.engine) == 1
+    (found,) = reconcile.due(bench.engine, bench.settings)
+    assert (found[0].run_id, found[0].step, found[1]) == (run, 1, 0)
+
+
+def test_a_pause_before_a_retry_is_kept(bench: Bench) -> None:
+    run = bench.start()
+    with transaction(bench.engine) as session:
+        claims.mark_for_retry(session, bench.must_win(run, 1), pause=60)
+    assert reconcile.make_all_due(bench.engine) == 0
+    assert reconcile.due(bench.engine, bench.settings) == []
+
+
+def test_a_join_that_is_not_overdue_is_made_at_once(make_bench: Any) -> None:
+    bench = make_bench(heartbeat_seconds=60, lease_seconds=120)
+    run = bench.start()
+    bench.run(run, 1)
+    width = len(bench.claims(run))
+    for branch in range(width):
+        bench.run(run, 2, branch)
+    assert width > 1
+    assert reconcile.join_overdue(bench.engine, bench.settings) == []
+    assert reconcile.make_all_due(bench.engine) == width
+    (following,) = reconcile.join_overdue(bench.engine, bench.settings)
+    assert (following.run_id, following.step) == (run, 3)

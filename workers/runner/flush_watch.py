@@ -1,0 +1,30 @@
+"""Notices that Redis has forgotten its messages: flushed, restarted, or another server behind the same name.
+
+A key of ours says which server (its run id) holds the messages in flight. Where it is missing or names
+another, what was published may be gone, and the reconciler need not wait for anything to be overdue.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+MARKER = "cragline:messages-of"
+_HEALING = "healing"
+
+
+def heal_if_forgotten(redis: Any, heal: Callable[[], object]) -> bool:
+    """Call `heal` if `redis` is not the server, or not the memory, that it was. True: it was called.
+
+    Raises redis errors, and what `heal` raises; then the next call tries again.
+    """
+    server = str(redis.info("server")["run_id"])
+    if _text(redis.get(MARKER)) == server:
+        return False
+    redis.set(MARKER, _HEALING)
+    heal()
+    # Only where it is still there: a flush during the healing must be seen by the next call.
+    redis.set(MARKER, server, xx=True)
+    return True
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
