@@ -125,7 +125,7 @@ def submit(
     """
     terms = terms or Terms()
     check_caps(plan, terms.caps)
-    month = _ensure_partition(engine)
+    month = ensure_partition(engine)
     with engine.connect() as connection:
         driver: psycopg.Connection[Any] | None = (
             connection.connection.driver_connection
@@ -204,7 +204,7 @@ def _records(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
         yield row.number, question, key, json.dumps(row.original, ensure_ascii=False), row.notes
 
 
-def _ensure_partition(engine: Engine) -> date:
+def ensure_partition(engine: Engine) -> date:
     """Make sure of this month's partition of `transitions`, in a transaction of its own, because making
     one locks the parent for as long as the transaction lasts. Returns the month's first day (UTC)."""
     try:

@@ -1,4 +1,4 @@
-"""What people and programs do to batches: pause, resume, cancel, reprioritise. `shared.rework` retries and forks.
+"""What people and programs do to batches: pause, resume, cancel, reprioritise (`shared.rework`: retry, fork).
 
 One code path for the command line, the HTTP API and Cragline itself. Each act locks the batch's row, so that
 acts come one after the other, changes rows only, and leaves one event with who, when and why. Messages that

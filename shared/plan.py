@@ -289,6 +289,20 @@ def make_plan(
     )
 
 
+def with_params(plan: Plan, sets: dict[str, Any], settings: Settings) -> Plan:
+    """`plan` with other numbers. Raises UsageError naming the wrong key or value."""
+    if not sets:
+        return plan
+    if "collection" in sets:
+        raise UsageError(f"The collection stays {plan.collection!r}; it is no number of the pipeline.")
+    kind = params_type(plan.pipeline)
+    try:
+        params = kind(**{**plan.params, **sets})
+    except ValidationError as error:
+        raise UsageError(_explain(error, plan.pipeline, kind)) from None
+    return plan.model_copy(update={"params": _resolved(params, settings)})
+
+
 def server_of(settings: Settings) -> str:
     """Scheme, host, port and path of the server in use, without a user or password that the URL may hold."""
     if not settings.openai_base_url:

@@ -108,7 +108,8 @@ _TAKE_OVER = text(
                 WHERE ended.reuse_key = mine.key AND ended.status IN ('answered', 'gave_up')
                   AND ended.ended_at > now() - make_interval(secs => :age)
                 ORDER BY ended.ended_at DESC LIMIT 1) AS original
-         WHERE runs.id = mine.id AND runs.status = 'pending'
+         -- who forks a run wants it made
+         WHERE runs.id = mine.id AND runs.status = 'pending' AND runs.forked_from IS NULL
         RETURNING runs.id, runs.batch_id, runs.status, runs.admitted_at, runs.ended_at,
                   original.id AS from_run, original.batch_id AS from_batch)
     INSERT INTO transitions (month, run_id, batch_id, step, branch, attempt, node, status, came_from, goes_to,

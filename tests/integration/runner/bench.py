@@ -145,6 +145,22 @@ class Bench:
         )
 
 
+def sound(bench: Bench) -> None:
+    """No run is lost, steps have no gaps, and of each branch in each round one attempt at the most counts."""
+    assert bench.rows("SELECT * FROM lost_runs") == []
+    for row in bench.rows("SELECT id, inherited FROM runs"):
+        steps = {one.step for one in bench.transitions(row.id)}
+        first = row.inherited[-1]["before"] if row.inherited else 1
+        assert steps == set(range(first, first + len(steps))), f"run {row.id} has steps {sorted(steps)}"
+    counting = "SELECT FROM transitions WHERE status IN ('succeeded', 'failed', 'skipped')"
+    assert not bench.rows(f"{counting} GROUP BY run_id, step, branch, round HAVING count(*) > 1")
+    succeeded = "SELECT FROM transitions WHERE status = 'succeeded'"
+    assert not bench.rows(f"{succeeded} GROUP BY run_id, step, branch HAVING count(*) > 1")
+    assert not bench.rows(
+        "SELECT FROM claims JOIN runs ON runs.id = claims.run_id WHERE runs.status <> 'running'"
+    )
+
+
 def at_once(actions: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of all actions, begun in the same moment on a thread each; an exception is a result."""
     barrier = threading.Barrier(len(actions))

@@ -11,31 +11,10 @@ from shared import control
 from shared.control import Done
 from shared.errors import Conflict, NotFound
 from tests.integration.runner import graphs
-from tests.integration.runner.bench import Bench, at_once, pipeline
+from tests.integration.runner.bench import Bench, at_once, pipeline, sound
 from workers.runner import reconcile
 
 MakeBench = Callable[..., Bench]
-
-
-def sound(bench: Bench) -> None:
-    """No run is lost, steps have no gaps, and of each branch in each round one attempt at the most counts."""
-    assert bench.rows("SELECT * FROM lost_runs") == []
-    for row in bench.rows("SELECT id, inherited, first_step FROM runs"):
-        steps = {one.step for one in bench.transitions(row.id)}
-        first = row.first_step if row.inherited else 1
-        assert steps == set(range(first, first + len(steps))), f"run {row.id} has steps {sorted(steps)}"
-    assert (
-        bench.rows(
-            "SELECT run_id, step, branch, round FROM transitions"
-            " WHERE status IN ('succeeded', 'failed', 'skipped')"
-            " GROUP BY run_id, step, branch, round HAVING count(*) > 1"
-        )
-        == []
-    )
-    twice = "SELECT run_id, step, branch FROM transitions WHERE status = 'succeeded'"
-    assert bench.rows(f"{twice} GROUP BY run_id, step, branch HAVING count(*) > 1") == []
-    orphans = "SELECT * FROM claims JOIN runs ON runs.id = claims.run_id WHERE runs.status <> 'running'"
-    assert bench.rows(orphans) == []
 
 
 def batch_of(bench: Bench, run_id: int) -> int:
