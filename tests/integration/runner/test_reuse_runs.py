@@ -1,13 +1,15 @@
 """Whole runs are taken over between batches that both say `all`, and the history says from where."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.db import transaction
 from tests.integration.runner.bench import Bench
-from tests.integration.runner.test_ledger import OPENAI, Counted
+from tests.integration.runner.test_ledger import OPENAI, WEB, Counted
 from tests.unit.workers.nodes.fakes import Script
 from workers.runner.ledger import Ledger
 from workers.stores.sync import bump
@@ -155,3 +157,29 @@ def test_their_places_in_the_window_are_filled_at_once(make_bench: MakeBench) ->
     assert len(bench.admit()) == 2
     counts = bench.one("SELECT * FROM batch_progress WHERE batch_id = :b", b=batch)
     assert (counts.answered, counts.running, counts.pending) == (7, 2, 1)
+
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reuse.md").read_text(encoding="utf-8")
+
+
+def test_the_queries_of_the_handbook_say_what_was_taken_over(bench: Bench) -> None:
+    taken, grades = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.M | re.S)
+    first, second = bench.start(), bench.start(question="And what else?")
+    for run in (first, second):
+        with transaction(bench.engine) as session:
+            ledger = Ledger(bench.engine, bench.must_win(run, 1))
+            ledger.call(OPENAI, Counted("x"))
+            ledger.call(WEB, Counted([]))
+            ledger.write_buffered(session)
+    saved = {row.what: row.saved_usd for row in bench.rows(taken)}
+    assert set(saved) == {"call of query_rewriter", "web search"}
+    assert saved["call of query_rewriter"] == bench.one("SELECT sum(saved_usd) AS s FROM model_calls").s > 0
+    bench.lose(first)
+    bench.heal()
+    again = answered(bench)
+    (whole,) = bench.rows(taken)
+    assert (whole.what, whole.times) == ("whole run", 1)
+    assert whole.saved_usd == sum(saved.values()), "what the first run had paid"
+    rows = bench.rows(grades)
+    assert {(row.run_id, row.reused_from, row.label) for row in rows} == {(again, first, "relevant")}
+    assert len(rows) == 3
