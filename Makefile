@@ -9,7 +9,7 @@ N ?= auto
 # Where this is set, every start would compile LangGraph anew, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-unit lint types migrations docs check lock compose-test clean
+.PHONY: setup demo test test-unit lint types migrations docs check lock compose-test chaos clean
 
 setup: $(VENV)/.locked
 
@@ -58,6 +58,11 @@ lock:
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+
+# The long form of tests/chaos: 500 questions a seed while workers and servers are killed. Hours for many seeds.
+SEEDS ?= 1
+chaos: setup
+	$(BIN)/python -m tests.chaos --trials $(SEEDS)
 
 compose-test:
 	bash tests/compose/run.sh

@@ -82,23 +82,27 @@ def check_caps(plan: Plan, caps: Caps) -> None:
 
 
 def set_caps(session: Session, batch_id: int, caps: Caps) -> None:
-    """Give a batch other caps; those that are None stay as they are. Raises UsageError, NotFound.
+    """Give a batch other caps; those that are None stay as they are, and 0 takes one away.
 
-    A batch that had none begins with what its stored calls have cost so far.
+    A batch that had none begins with what its stored calls have cost so far. Raises NotFound, and UsageError
+    for a cap that cannot be held, or that is below what is spent.
     """
     locked = text("SELECT plan FROM batches WHERE id = :b FOR NO KEY UPDATE")
     row = session.execute(locked, {"b": batch_id}).one_or_none()
     if row is None:
         raise NotFound(f"There is no batch {batch_id}.")
-    check_caps(Plan.model_validate(row.plan), caps)
+    check_caps(Plan.model_validate(row.plan), Caps(caps.max_cost_usd or None, caps.max_tokens or None))
     session.execute(
         text(
-            "UPDATE batches SET max_cost_usd = coalesce(:cost, max_cost_usd),"
-            " max_tokens = coalesce(:tokens, max_tokens) WHERE id = :b"
+            "UPDATE batches SET max_cost_usd = nullif(coalesce(:cost, max_cost_usd), 0),"
+            " max_tokens = nullif(coalesce(:tokens, max_tokens), 0) WHERE id = :b"
         ),
         {"cost": caps.max_cost_usd, "tokens": caps.max_tokens, "b": batch_id},
     )
     session.execute(text(_BEGIN), {"b": batch_id})
+    now = spending(session, batch_id)
+    if now is not None and (over := now.over(0.0, 1)):
+        raise UsageError(f"{over.partition(', and')[0]}. Give more, or 0 for no cap.")
 
 
 _BEGIN = """

@@ -10,12 +10,13 @@ it becomes part of; `actor` is who does it; NotFound when there is no such batch
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Engine, func, insert, select, text, update
 from sqlalchemy.orm import Session
 
+from shared.budget import Caps, set_caps
 from shared.clean import clean_json, clean_text
 from shared.db import transaction
 from shared.errors import Conflict, NotFound, UsageError
@@ -108,12 +109,23 @@ def pause(where: Engine | Session, batch_id: int, *, actor: str, reason: str | N
         return Done(batch_id, EventAction.PAUSED, batch.status, True, reason=said)
 
 
-def resume(where: Engine | Session, batch_id: int, *, actor: str, reason: str | None = None) -> Done:
-    """Go on with a paused batch; what waited is due at once. Raises Conflict for one that is over."""
+def resume(
+    where: Engine | Session, batch_id: int, *, actor: str, reason: str | None = None, caps: Caps | None = None
+) -> Done:
+    """Go on with a paused batch; what waited is due at once. Raises Conflict for one that is over.
+
+    `caps` are given to it first, as by `budget.set_caps`, also to one that is open.
+    """
     with within(where) as session:
         batch = lock_batch(session, batch_id)
         refuse_ended(batch)
+        given = {}
+        if caps is not None and caps.any:
+            set_caps(session, batch_id, caps)
+            given = {name: value for name, value in asdict(caps).items() if value is not None}
         if batch.status == BatchStatus.OPEN:
+            if given:
+                add_event(session, batch_id, EventAction.RESUMED, actor, reason, detail=given)
             return Done(batch_id, EventAction.RESUMED, batch.status, False)
         paused_for = batch.pause_reason
         batch.status, batch.pause_reason = BatchStatus.OPEN, None
@@ -131,7 +143,12 @@ def resume(where: Engine | Session, batch_id: int, *, actor: str, reason: str | 
             .execution_options(synchronize_session=False)
         ).all()
         add_event(
-            session, batch_id, EventAction.RESUMED, actor, reason, detail={"was_paused_for": paused_for}
+            session,
+            batch_id,
+            EventAction.RESUMED,
+            actor,
+            reason,
+            detail={"was_paused_for": paused_for, **given},
         )
         return Done(batch_id, EventAction.RESUMED, batch.status, True, runs=len({row[0] for row in waiting}))
 

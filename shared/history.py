@@ -69,7 +69,8 @@ def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
         """
         SELECT runs.id AS run_id, runs.batch_id, batches.name AS batch, batches.pipeline, runs.question,
                runs.status, runs.step, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used,
-               runs.notes, runs.reused_from, runs.saved_usd, runs.admitted_at, runs.ended_at,
+               runs.notes, runs.admitted_at, runs.ended_at, runs.round, runs.first_step, runs.forked_from,
+               runs.reused_from, runs.saved_usd,
                ARRAY(SELECT row_number FROM batch_rows WHERE batch_rows.run_id = runs.id
                       ORDER BY row_number) AS rows
           FROM runs JOIN batches ON batches.id = runs.batch_id
@@ -89,6 +90,27 @@ def timeline(engine: Engine, run_id: int) -> list[dict[str, Any]]:
         "SELECT * FROM run_timeline WHERE run_id = :id ORDER BY step, branch, attempt",
         id=run_id,
     )
+
+
+def events(engine: Engine, batch_id: int, limit: int = 100, *, runs: bool = False) -> list[dict[str, Any]]:
+    """The newest events of a batch, in order. `runs`: with those of each retried run. Raises NotFound for a
+    batch that is not there and has left no event."""
+    found = _rows(
+        engine,
+        """
+        SELECT * FROM (
+               SELECT id, batch_id, run_id, at, actor, action, reason, detail FROM events
+                WHERE batch_id = :id AND (:runs OR run_id IS NULL OR action <> 'retried')
+                ORDER BY id DESC LIMIT :limit) AS newest
+         ORDER BY id
+        """,
+        id=batch_id,
+        limit=limit,
+        runs=runs,
+    )
+    if not found:
+        progress(engine, batch_id)  # raises NotFound
+    return found
 
 
 def open_claims(engine: Engine, run_id: int) -> list[dict[str, Any]]:

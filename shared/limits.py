@@ -79,7 +79,7 @@ def _state(
         provider=target.provider,
         server=target.server,
         model=target.model,
-        requests_per_minute=_least(_number(rate, "requests"), _pace(rate, now)),
+        requests_per_minute=_number(rate, "requests") or _pace(rate, now),
         tokens_per_minute=_number(rate, "tokens"),
         cooling_seconds=max(0.0, float(rate.get("cool", 0)) - now),
         waiting=waiting,
@@ -96,10 +96,6 @@ def _pace(rate: dict[str, str], now: float) -> float | None:
         return None
     times: float = 2 ** ((now - since) / PACE_DOUBLES)
     return None if times > 16 else pace * times
-
-
-def _least(*values: float | None) -> float | None:
-    return min((value for value in values if value is not None), default=None)
 
 
 def _number(fields: dict[str, str], name: str) -> float | None:

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from api.cli import watch
+from api.cli import control, watch
 from api.cli.output import console, duration, in_bigint, print_json, table
 from api.results import ResultRow, save, write_csv, write_jsonl
 from shared import history
 from shared.db import get_engine
 
-app = typer.Typer(help="Batches: list, show, watch.", no_args_is_help=True)
+app = typer.Typer(help="Batches: list, show, watch, and what can be done to them.", no_args_is_help=True)
 BatchId = Annotated[
     int, typer.Argument(metavar="BATCH", help="The batch's number.", callback=in_bigint("batch"))
 ]
@@ -99,6 +99,9 @@ def watch_(batch: BatchId, json: Json = False) -> None:
         row = watch.until_ended(engine, batch, Console(stderr=json), quiet=json)
     if json:
         print_json(watch.as_json(row))
+
+
+control.register(app)
 
 
 def results(

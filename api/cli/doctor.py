@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.cli import probes
 from api.cli.output import address, console, print_json
+from shared import limits
 from shared.db import database_url, make_engine
 from shared.errors import CraglineError
 from shared.plan import embedding_name
@@ -123,6 +124,7 @@ def _queue(settings: Settings) -> Iterator[Finding]:
         url = redis_url(settings)
         with Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
             info = client.info()
+            limited = limits.states(client)
             policy = info.get("maxmemory_policy")
             appending = client.config_get("appendonly").get("appendonly")
     except CraglineError as error:
@@ -142,7 +144,30 @@ def _queue(settings: Settings) -> Iterator[Finding]:
             "redis",
             "appendonly is off: after its restart, open work is published again, which takes a while.",
         )
+    yield from map(_provider, limited)
     yield from _workers(settings)
+
+
+def _provider(state: limits.TargetState) -> Finding:
+    """A model or search that was called lately: what limits it, and whether its server works."""
+    name = f"{state.provider} {state.model}" + (f" at {state.server}" if state.server else "")
+    if state.breaker != "closed":
+        when = f"tried again in {state.breaker_seconds:.0f} s" if state.breaker == "open" else "being tried"
+        says = (
+            f"{name}: {state.failures} calls failed in a row; its calls wait, {when}. {state.waiting} wait."
+        )
+        return Finding("bad", "provider", says)
+    known = [
+        f"{limit:.0f} {unit} per minute"
+        for limit, unit in ((state.requests_per_minute, "calls"), (state.tokens_per_minute, "tokens"))
+        if limit is not None
+    ]
+    says = f"{name}: {', '.join(known) or 'no limit is known'}; {state.waiting} calls wait"
+    if state.cooling_seconds:
+        return Finding(
+            "note", "provider", f"{says}. It asked for a pause: {state.cooling_seconds:.0f} s more."
+        )
+    return Finding("ok", "provider", says)
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from api.cli import control
 from api.cli.output import cell, console, in_bigint, print_json, table
 from shared import history
 from shared.db import get_engine
@@ -54,6 +55,8 @@ def show(
         )
 
 
+app.command()(control.fork)
+
 _COLUMNS = ("step", "branch", "try", "node", "status", "ms", "from", "to", "what")
 _WIDE = 120  # columns; a narrower terminal would cut the table's words to pieces
 
@@ -81,6 +84,9 @@ def _print_head(out: Console, details: dict[str, Any]) -> None:
         "error": details["error"],
         "sources": [_source(source) for source in details["sources"] or []],
         "notes": details["notes"],
+        "forked from": details["forked_from"]
+        and f"run {details['forked_from']}, at its step {details['first_step']}",
+        "round": details["round"] if details["round"] > 1 else None,
     }
     rows = [(key, value) for key, value in shown.items() if value not in (None, [], "")]
     out.print(table(("", f"run {details['run_id']}"), rows, width=None))

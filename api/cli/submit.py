@@ -13,17 +13,20 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
 from api.cli import watch
+from api.cli.acting import By, actor, wake
+from api.cli.control import MaxInFlight, Priority, Weight
 from api.cli.output import counted, print_json
 from api.cli.patience import is_away
 from shared import batches, history, knowledge
 from shared.budget import Caps, check_caps
 from shared.clean import one_line
+from shared.control import Share
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import Reuse, Settings, get_settings
+from shared.settings import Reuse, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -64,6 +67,10 @@ def submit(
     max_tokens: Annotated[
         int | None, typer.Option(help="Pause before it has taken more than this many tokens.")
     ] = None,
+    priority: Priority = None,
+    weight: Weight = None,
+    max_in_flight: MaxInFlight = None,
+    by: By = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -72,13 +79,14 @@ def submit(
 
     if name is not None and len(name) > _LONGEST_NAME:
         raise UsageError(f"--name: at most {_LONGEST_NAME} characters, not {len(name)}.")
+    caps = Caps(max_cost, max_tokens)
+    terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by), caps=caps)
     settings, console = get_settings(), Console(stderr=json)
     plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
     batches.check_collection(engine, plan)
-    caps = Caps(max_cost, max_tokens)
     check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
@@ -88,10 +96,10 @@ def submit(
         name or file.name,
         asdict(questions.report),
         _counted(questions, console, quiet=json),
-        batches.Terms(caps=caps),
+        terms,
     )
     with _named(submitted.batch_id), watch.interruptible(submitted.batch_id, Console(stderr=True)):
-        if not _wake(settings):
+        if not wake(settings):
             console.print("The queue does not answer; the batch starts when it is back.", style="yellow")
         if not json:
             _say_submitted(console, submitted)
@@ -124,20 +132,6 @@ def _named(batch_id: int) -> Iterator[None]:
         raise CraglineError(f"{watch.goes_on(batch_id)} {error.strerror or type(error).__name__}.") from error
     except Exception as error:
         raise CraglineError(f"{watch.goes_on(batch_id)} This failed ({type(error).__name__}).") from error
-
-
-def _wake(settings: Settings) -> bool:
-    """Whether the dispatcher could be told. If not, the rows are safe, and its next tick finds them."""
-    from kombu.exceptions import KombuError
-    from redis.exceptions import RedisError
-
-    from shared.queue import make_app, wake_dispatcher
-
-    try:
-        wake_dispatcher(make_app(settings))
-    except (KombuError, RedisError, OSError, CraglineError):
-        return False
-    return True
 
 
 def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:

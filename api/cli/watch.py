@@ -61,6 +61,8 @@ def describe(row: dict[str, Any]) -> str:
         parts.append(f"${float(row['cost_usd']):.4f}")
     if row["saved_usd"]:
         parts.append(f"${float(row['saved_usd']):.4f} saved")
+    if row.get("status") == BatchStatus.PAUSED:
+        parts.append(f"paused: {row['pause_reason']}")
     return "; ".join(parts)
 
 
@@ -144,7 +146,7 @@ class _Silence:
         self._said = False
 
     def check(self, row: dict[str, Any]) -> None:
-        if ended_count(row) != self._last:
+        if ended_count(row) != self._last or row.get("status") == BatchStatus.PAUSED:
             self._last, self._since = ended_count(row), time.monotonic()
         elif not self._said and time.monotonic() - self._since > SILENT_SECONDS:
             self._said = True

@@ -1,5 +1,6 @@
 """What both fake servers share: a real HTTP server on a free port, a log, and ways to misbehave."""
 
+import hashlib
 import json
 import socket
 import threading
@@ -38,12 +39,28 @@ class LoggedRequest:
     at: float  # time.monotonic()
 
 
+@dataclass
+class Exchange:
+    """One request as the server lived it: what a provider would put on the bill, delivered or not."""
+
+    role: str
+    key: str  # equal for equal requests
+    begun: float  # time.monotonic()
+    ended: float | None  # None: still going on
+    good: bool  # whether the reply was one to pay for: a whole 200 that was not scripted to misbehave
+
+    def open_at(self, moment: float, grace: float) -> bool:
+        """Whether the client could not have put the reply away by then; `grace`: seconds it needs for that."""
+        return self.begun <= moment and (self.ended is None or self.ended + grace >= moment)
+
+
 class FakeServer:
     """A context manager; `root_url` is valid inside. Subclasses answer in `reply_to`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests: list[LoggedRequest] = []
+        self._exchanges: list[Exchange] = []
         self._stopping = threading.Event()
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
@@ -103,6 +120,12 @@ class FakeServer:
             return list(self._requests)
 
     @property
+    def exchanges(self) -> list[Exchange]:
+        """All so far, in order of arrival."""
+        with self._lock:
+            return list(self._exchanges)
+
+    @property
     def counts(self) -> Counter[str]:
         """Requests a role."""
         return Counter(request.role for request in self.requests)
@@ -110,6 +133,7 @@ class FakeServer:
     def clear(self) -> None:
         with self._lock:
             self._requests.clear()
+            self._exchanges.clear()
 
     def _handle(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers.get("Content-Length") or 0)
@@ -120,9 +144,16 @@ class FakeServer:
             role, reply = self.reply_to(handler.path, payload, headers)
         except Exception as error:  # noqa: BLE001 - a mistake in a script is seen as a failing request
             role, reply = "script_error", Reply(status=501, body={"error": {"message": repr(error)}})
+        good = reply.status == 200 and reply.raw is None and not (reply.hang or reply.cut or reply.drip)
+        key = hashlib.sha256(json.dumps([role, payload], sort_keys=True).encode()).hexdigest()
+        exchange = Exchange(role, key, at, None, good)
         with self._lock:
             self._requests.append(LoggedRequest(role, payload, headers, at))
-        self._send(handler, reply)
+            self._exchanges.append(exchange)
+        try:
+            self._send(handler, reply)
+        finally:
+            exchange.ended = time.monotonic()
 
     def _send(self, handler: BaseHTTPRequestHandler, reply: Reply) -> None:
         if reply.hang:

@@ -213,6 +213,7 @@ class Executor:
         text = describe(error)
         if isinstance(error, TransientError) and not (won.last_attempt and error.counts):
             pause = pause_after(won.tries, error.retry_after, self._settings)
+            text += "" if error.counts else " (not counted)"
             claims.mark_for_retry(session, won, pause, forgiven=not error.counts)
             claims.add_transition(
                 session, won, TransitionStatus.RETRIED, usage=usage, error=error, error_text=text

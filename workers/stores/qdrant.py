@@ -29,6 +29,7 @@ TIMEOUT = 30  # seconds for one request to a server
 _BATCH = 64  # points in one request; the local store also lets searches in between
 _IDS = 1000  # ids in one request
 _DEPTH = 50  # passages of each ranking that are fused
+_TIES = 16  # more than wanted is asked for, so that of equals the same are kept each time
 
 _log = logging.getLogger(__name__)
 
@@ -251,14 +252,20 @@ class VectorStore:
         query: list[float] | q.SparseVector | None,
         payload: bool = False,
     ) -> list[Document]:
-        """The points nearest to `query`, best first; none for a question without words."""
+        """The points nearest to `query`, best first; none for a question without words.
+
+        Of points that are equally near, those with the lower id come first, and so the same ones always:
+        Qdrant's own order is that of its storage, which a restart may change.
+        """
         if query is None:
             return []
         using = WORDS if isinstance(query, q.SparseVector) else None
         found = self._client.query_points(
-            name, query=query, using=using, query_filter=wanted, limit=limit, with_payload=payload
+            name, query=query, using=using, query_filter=wanted, limit=limit + _TIES, with_payload=payload
         )
-        return [document_of(point, point.score) for point in found.points]
+        # rounded: the last bits of a product depend on where in the matrix a vector stands
+        ranked = sorted(found.points, key=lambda point: (-round(point.score, 6), str(point.id)))
+        return [document_of(point, point.score) for point in ranked[:limit]]
 
     def _check_words(self, name: str, mode: str) -> None:
         if self.dimension_of(name) is None:

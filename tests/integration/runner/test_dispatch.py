@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from shared import control
 from shared.db import transaction
 from shared.tables import Run
 from tests.integration.runner.bench import Bench, at_once
@@ -86,6 +87,84 @@ def test_a_batch_that_comes_when_the_window_is_full_gets_the_next_free_places(ma
         got += [publication.batch_id for publication in bench.admit()]
     assert len(got) == 6
     assert small in got[:2] and later in got[:2], f"batches {small} and {later} wait for {big}: {got}"
+
+
+def by_batch(bench: Bench) -> Counter[int]:
+    return Counter(row.batch_id for row in running(bench))
+
+
+def churn(bench: Bench, times: int) -> Counter[int]:
+    """The oldest run ends and its place is given away, again and again: how many places each batch got."""
+    got: Counter[int] = Counter()
+    for _ in range(times):
+        oldest = "SELECT id FROM runs WHERE status = 'running' ORDER BY admitted_at, id LIMIT 1"
+        end(bench, [bench.one(oldest).id])
+        got.update(publication.batch_id for publication in bench.admit())
+    return got
+
+
+def share(bench: Bench, batch: int, **values: Any) -> None:
+    control.reprioritise(bench.engine, batch, control.Share(**values), actor="kim")
+
+
+def test_weights_share_the_window_and_what_becomes_free(make_bench: MakeBench) -> None:
+    bench = make_bench(window=24)
+    light, usual, heavy = (bench.submit(questions(200)) for _ in range(3))
+    share(bench, light, weight=0.5)
+    share(bench, heavy, weight=2.5)
+    bench.admit()
+    assert by_batch(bench) == {light: 3, usual: 6, heavy: 15}
+    churn(bench, 24)
+    shares = by_batch(bench)
+    assert abs(shares[light] - 3) <= 1 and abs(shares[usual] - 6) <= 1 and abs(shares[heavy] - 15) <= 1, (
+        shares
+    )
+
+
+def test_a_changed_weight_moves_the_shares_as_places_become_free(make_bench: MakeBench) -> None:
+    bench = make_bench(window=12)
+    first, second = bench.submit(questions(200)), bench.submit(questions(200))
+    bench.admit()
+    assert by_batch(bench) == {first: 6, second: 6}
+    share(bench, second, weight=3)
+    assert by_batch(bench) == {first: 6, second: 6}, "nothing in flight is taken back"
+    churn(bench, 12)
+    assert by_batch(bench) == {first: 3, second: 9}
+
+
+def test_a_higher_priority_goes_first_whatever_the_weights(make_bench: MakeBench) -> None:
+    bench = make_bench(window=8)
+    usual = bench.submit(questions(50))
+    bench.admit()
+    urgent = bench.submit(questions(3))
+    share(bench, urgent, priority=1, weight=0.01)
+    share(bench, usual, weight=100)
+    assert churn(bench, 4) == {urgent: 3, usual: 1}, "and when it has nothing left, the others go on"
+
+
+def test_a_cap_holds_at_every_admission_and_leaves_the_rest_to_others(make_bench: MakeBench) -> None:
+    bench = make_bench(window=10)
+    capped, other = bench.submit(questions(50)), bench.submit(questions(50))
+    share(bench, capped, max_in_flight=2, priority=9)
+    bench.admit()
+    assert by_batch(bench) == {capped: 2, other: 8}
+    churn(bench, 10)
+    assert by_batch(bench)[capped] == 2
+    share(bench, capped, max_in_flight=1)
+    assert by_batch(bench)[capped] == 2, "nothing in flight is taken back"
+    churn(bench, 10)
+    assert by_batch(bench)[capped] == 1
+    share(bench, capped, max_in_flight=0)
+    churn(bench, 10)
+    assert by_batch(bench)[capped] > 2
+
+
+def test_a_capped_batch_alone_does_not_fill_the_window(make_bench: MakeBench) -> None:
+    bench = make_bench(window=10)
+    batch = bench.submit(questions(50))
+    share(bench, batch, max_in_flight=4)
+    bench.admit()
+    assert by_batch(bench) == {batch: 4} and bench.admit() == []
 
 
 def test_a_window_of_one_goes_round(make_bench: MakeBench) -> None:

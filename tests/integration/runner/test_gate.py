@@ -84,7 +84,7 @@ def test_a_429_is_a_transition_but_no_counted_attempt(make_bench: Any, redis: Re
     assert bench.run_row(run).status == "answered"
     assert history(bench, run) == [(n, "retried") for n in range(1, 6)] + [(6, "succeeded")]
     assert {row.error for row in bench.transitions(run)[:5]} == {
-        "rate_limited: rate limit reached (HTTP 429)"
+        "rate_limited: rate limit reached (HTTP 429) (not counted)"
     }
     assert bench.one("SELECT count(*) AS n FROM model_calls WHERE status = 'error'").n == 5
 

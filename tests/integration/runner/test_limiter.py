@@ -90,17 +90,16 @@ def test_eight_threads_never_get_more_places_than_the_limit_has(redis: Redis, pe
 
 def test_a_minute_never_sees_more_than_the_limit(redis: Redis, clock: Clock) -> None:
     made = limiter(redis, requests_per_minute=60)
-    passed, moments = 0.0, []
+    moved, moments, began = 0.0, [], time.monotonic()
     for n in range(400):
         wait = take(made, f"c{n % 7}")
         if wait <= LONGEST_WAIT:
-            moments.append(passed + wait)
+            moments.append(moved + time.monotonic() - began + wait)
         clock.forward(0.4)
-        passed += 0.4
-    assert passed == pytest.approx(160)
+        moved += 0.4
     for moment in moments:
         assert sum(moment <= other < moment + 60 for other in moments) <= 60
-    assert len(moments) > 140, "and hardly fewer: the limit is made use of"
+    assert len(moments) > 140, "and hardly fewer in 160 seconds: the limit is made use of"
 
 
 def test_tokens_are_limited_too_and_given_back_when_fewer_were_used(redis: Redis) -> None:
@@ -269,7 +268,7 @@ def test_a_half_open_breaker_lets_one_probe_through_and_closes_when_it_succeeds(
     assert breaker(redis) == "closed" and granted([take(made[0], f"q{n}") for n in range(5)]) == [0.0] * 5
 
 
-def test_a_probe_that_fails_opens_it_for_longer_up_to_a_minute(redis: Redis, clock: Clock) -> None:
+def test_a_probe_that_fails_opens_it_for_longer_up_to_half_a_minute(redis: Redis, clock: Clock) -> None:
     made = limiter(redis)
     take(made, "a")
     fail(made, 4)
@@ -279,7 +278,7 @@ def test_a_probe_that_fails_opens_it_for_longer_up_to_a_minute(redis: Redis, clo
         clock.forward(pauses[-1] + 1)
         assert take(made, "a") <= LONGEST_WAIT
         assert fail(made, 1).failing
-    assert pauses == [2, 4, 8, 16, 32, 60, 60]
+    assert pauses == [2, 4, 8, 16, 30, 30, 30]
 
 
 def test_a_probe_whose_worker_died_is_followed_by_another(redis: Redis, clock: Clock) -> None:

@@ -174,7 +174,8 @@ def test_the_queries_of_the_handbook_say_what_was_taken_over(bench: Bench) -> No
     saved = {row.what: row.saved_usd for row in bench.rows(taken)}
     assert set(saved) == {"call of query_rewriter", "web search"}
     assert saved["call of query_rewriter"] == bench.one("SELECT sum(saved_usd) AS s FROM model_calls").s > 0
-    bench.lose(first)
+    for run in (first, second):
+        bench.lose(run)
     bench.heal()
     again = answered(bench)
     (whole,) = bench.rows(taken)

@@ -28,7 +28,7 @@ _REDIS_PATIENCE = 0.5  # seconds for an answer of Redis
 _REDIS_PAUSE = 5.0  # seconds for which Redis is not asked again after it did not answer
 _SHARE = 0.25  # of a limit, for one process that cannot know how many others there are
 _WINDOW = 120.0  # seconds within which failures in a row count together
-_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # of an open breaker
+_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 30.0  # of an open breaker
 _WHY = {
     "requests": "waiting for the rate limit (requests per minute)",
     "tokens": "waiting for the rate limit (tokens per minute)",

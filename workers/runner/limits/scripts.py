@@ -32,18 +32,23 @@ local function least(a, b)
   if a and b then return math.min(a, b) end
   return a or b
 end
--- requests a minute after refusals that came soon after one another; grows by itself, and is forgotten
+-- where no limit is known: requests a minute after refusals that came soon after one another; it grows by
+-- itself, and is forgotten
 local function pace(rate)
   if not rate.pace then return nil end
   local times = 2 ^ ((now - rate.pace_at) / DOUBLES)
   if times > 16 then return nil end
   return rate.pace * times
 end
--- the place in the line: not before `earliest`, and after everybody who was told a time
-local function line_up(id, earliest, step)
+-- the place in the line: not before `earliest`, and after everybody who was told a time; not later than
+-- `bound` seconds after it, because what is known of a rate or an outage may have changed by then
+local function line_up(id, earliest, step, bound)
   local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
   local promised = earliest
   if last[2] and last[1] ~= id then promised = math.max(earliest, tonumber(last[2]) + step) end
+  if promised > earliest + bound then
+    promised = earliest + bound * (redis.call('ZCARD', QUEUE) % 20 + 1) / 20
+  end
   redis.call('ZADD', QUEUE, string.format('%.6f', promised), id)
   redis.call('EXPIRE', QUEUE, 7200)
   return promised - now
@@ -59,7 +64,8 @@ local id, tokens = ARGV[1], tonumber(ARGV[2])
 local longest, probing = tonumber(ARGV[5]), tonumber(ARGV[6])
 local rate, breaker = read(RATE), read(BREAKER)
 redis.call('SADD', INDEX, ARGV[7])
-local requests_limit = least(least(tonumber(ARGV[3]), rate.learned_requests), pace(rate))
+local known = least(tonumber(ARGV[3]), rate.learned_requests)
+local requests_limit = known or pace(rate)
 local tokens_limit = least(tonumber(ARGV[4]), rate.learned_tokens)
 local rr = requests_limit and requests_limit / (60 + BURST)
 local rt = tokens_limit and tokens_limit / (60 + BURST)
@@ -75,7 +81,7 @@ if breaker.open then
   if not probe then
     redis.call('HSET', RATE, 'seen', string.format('%.6f', now))
     redis.call('EXPIRE', RATE, 3600)
-    return {'later', tostring(line_up(id, until_, 0.05)), 'out'}
+    return {'later', tostring(line_up(id, until_, 0.05, 10)), 'out'}
   end
 end
 
@@ -98,7 +104,7 @@ if wait > longest then
   redis.call('HSET', RATE, 'seen', string.format('%.6f', now))
   redis.call('EXPIRE', RATE, 3600)
   local why = cooling >= wait and 'cooling' or wait_t > wait_r and 'tokens' or 'requests'
-  return {'later', tostring(line_up(id, now + wait, step)), why}
+  return {'later', tostring(line_up(id, now + wait, step, 60)), why}
 end
 
 local window = math.floor(now / 10)
@@ -106,7 +112,7 @@ local changed = {at = now, window = window, count = (rate.window == window and r
 if rate.window ~= window then changed.before = rate.window == window - 1 and rate.count or 0 end
 if level_r then changed.level_requests = level_r - 1 end
 if level_t then changed.level_tokens = level_t - tokens end
-if requests_limit then changed.requests = least(tonumber(ARGV[3]), rate.learned_requests) or nil end
+if known then changed.requests = known end
 if tokens_limit then changed.tokens = tokens_limit end
 write(RATE, changed, 3600)
 redis.call('ZREM', QUEUE, id)
@@ -144,12 +150,13 @@ if outcome == 'limited' then
     changed.streak, changed.refused = streak, now
     changed.level_requests = math.min(changed.level_requests or 0, 0)
     if rate.refused and now - rate.refused < pause + 60 then
-      local lately = math.max(rate.before or 0, rate.count or 0) * 6
+      local elapsed = math.max(1, now - (rate.window or 0) * 10)
+      local lately = math.max((rate.before or 0) * 6, (rate.count or 0) * 60 / elapsed)
       changed.pace, changed.pace_at = math.max(60, math.min(lately, pace(rate) or lately) / 2), now + pause
     end
   end
   changed.cool = math.max(rate.cool or 0, now + pause)
-  seconds = line_up(id, changed.cool, 0.05)
+  seconds = line_up(id, changed.cool, 0.05, 10)
 elseif outcome == 'ok' then
   changed.streak = 0
 end
@@ -176,7 +183,7 @@ elseif outcome == 'out' then
   end
   write(BREAKER, values, 86400)
   local opens = values.open or breaker.open
-  if opens then seconds = line_up(id, math.max(opens, now), 0.05) end
+  if opens then seconds = line_up(id, math.max(opens, now), 0.05, 10) end
 end
 return {verdict, tostring(seconds)}
 """

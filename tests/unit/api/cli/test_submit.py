@@ -27,7 +27,7 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Submit:
     settings = Settings(home=tmp_path, _env_file=None)  # type: ignore[call-arg]
     monkeypatch.setattr(command, "get_settings", lambda: settings)
     monkeypatch.setattr(command, "get_engine", lambda: None)
-    monkeypatch.setattr(command, "_wake", lambda settings: True)
+    monkeypatch.setattr(command, "wake", lambda settings: True)
     monkeypatch.setattr(knowledge, "resolved", lambda engine, plan: plan)
     monkeypatch.setattr(batches, "check_collection", lambda engine, plan: None)
     monkeypatch.setattr(batches, "submit", lambda *words: Submitted(7, 1, 1, 0, 0))
@@ -68,7 +68,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
         (ZeroDivisionError("x"), "This failed (ZeroDivisionError)."),
     ],
 )
-@pytest.mark.parametrize("where", ["progress", "print_json", "_wake"])
+@pytest.mark.parametrize("where", ["progress", "print_json", "wake"])
 def test_a_failure_after_the_rows_are_stored_names_the_batch(
     submit: Submit, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str, where: str
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_reader_that_has_gone_and_a_ctrl_c(
     with pytest.raises(BrokenPipeError):
         submit()
     assert capsys.readouterr().err.startswith("Batch 7 is submitted")
-    monkeypatch.setattr(command, "_wake", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(command, "wake", raising(KeyboardInterrupt()))
     with pytest.raises(typer.Exit) as ended:
         submit()
     assert ended.value.exit_code == 130

@@ -68,6 +68,18 @@ def test_what_is_stored_is_found_best_first_with_its_origin(store: VectorStore) 
     assert found[1]["score"] is not None and found[1]["score"] < 0.99
 
 
+def test_of_equally_near_points_the_same_come_first_in_whatever_order_they_were_stored(
+    store: VectorStore,
+) -> None:
+    chunks = [chunk(number) for number in range(9)]
+    for name, stored in (("one", chunks), ("other", chunks[::-1])):
+        store.ensure_collection(name, 8)
+        for each in stored:
+            store.upsert(name, [each], [vector(1)])
+    found = [[each["id"] for each in store.search(name, vector(1), 3)] for name in ("one", "other")]
+    assert found[0] == found[1] == sorted(each.id for each in chunks)[:3]
+
+
 def test_storing_again_replaces_and_deleting_removes(store: VectorStore) -> None:
     store.ensure_collection("docs", 8)
     chunks = [chunk(number) for number in range(100)]  # more than one request

@@ -359,7 +359,7 @@ def test_a_server_is_asked_for_both_rankings_and_then_for_the_best(tmp_path: Pat
     words = {"indices": list(question_vector("red pump")), "values": [1.0, 1.0]}
     assert sparse["query"] == {"nearest": words}
     for request in (dense, sparse):
-        assert request["limit"] == 50
+        assert request["limit"] == 50 + 16, "and some more, among which ties are broken"
         assert request["filter"] == {"must": [{"key": "page", "match": {"any": [3]}}]}
         assert request["with_payload"] is False
 
