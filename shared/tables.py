@@ -23,6 +23,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from shared.budget_tables import Budget as Budget
 from shared.budget_tables import Reservation as Reservation
+from shared.reuse_tables import Flight as Flight
+from shared.reuse_tables import Retrieval as Retrieval
 from shared.statuses import (
     BatchStatus,
     CallStatus,
@@ -108,6 +110,7 @@ class Run(Base):
         Index("ix_runs_batch_id_first_row", "batch_id", "first_row"),
         Index("ix_runs_pending", "batch_id", "first_row", postgresql_where=text("status = 'pending'")),
         Index("ix_runs_running", "id", postgresql_where=text("status = 'running'")),
+        Index("ix_runs_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
         Index(None, "forked_from", postgresql_where=text("forked_from IS NOT NULL")),
     )
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # from the sequence runs_id_seq, in blocks
@@ -122,6 +125,10 @@ class Run(Base):
     sources: Mapped[list[Any] | None]  # [{title, source, page, origin}], in the order they are cited
     web_used: Mapped[bool | None]
     notes: Mapped[list[str]] = mapped_column(server_default="{}")  # labelled degradations
+    collection_version: Mapped[int | None]  # of the collection, when the run was admitted
+    reuse_key: Mapped[str | None]  # equal for runs that would come to the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the run that this one's answer was taken over from
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that run cost
     admitted_at: Mapped[datetime | None]  # for the first time
     ended_at: Mapped[datetime | None]
     round: Mapped[int] = mapped_column(Integer, server_default="1")  # one more for each retry
@@ -265,6 +272,7 @@ class ModelCall(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_model_calls_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -286,6 +294,9 @@ class ModelCall(Base):
     output_tokens: Mapped[int | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no known price
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     called_at: Mapped[datetime] = now_column()
 
 
@@ -306,6 +317,7 @@ class WebSearch(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_web_searches_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -322,6 +334,9 @@ class WebSearch(Base):
     error: Mapped[str | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     searched_at: Mapped[datetime] = now_column()
 
 
@@ -366,6 +381,9 @@ class Collection(Base):
     dimension: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[datetime] = now_column()
     description: Mapped[str | None]  # what is in it, in a person's words; prompts may use it
+    # Another number after each change of its documents, and never the same for two collections, so that
+    # one that was deleted and filled anew is not taken for the old one.
+    version: Mapped[int] = mapped_column(server_default=text("nextval('collection_versions')"))
 
 
 class CollectionAlias(Base):

@@ -15,7 +15,7 @@ from workers.ingest import ingest_file
 from workers.models.minilm import MiniLM
 from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
-from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
+from workers.models.roles import CallRecorder, Document, Embedder, RetrievalSpec, WebSearch
 from workers.nodes.resources import Resources
 from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
@@ -131,13 +131,21 @@ class StoreRetriever:
     def retrieve(self, query: str, k: int) -> list[Document]:
         plan = self._plan
         mode: Retrieval = plan.params.get("retrieval", "dense")  # as it was before there was a choice
-        vector: list[float] = []
-        if mode != "sparse":  # words need no embedding, which may cost money
-            embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
-            vector = embedder.embed_query(query)
-        return self._parts.store.search(
-            plan.collection, vector, k, text=query, mode=mode, filters=plan.params.get("filter")
-        )
+        filters = plan.params.get("filter")
+        embedded = mode != "sparse"  # words need no embedding, which may cost money
+
+        def search() -> list[Document]:
+            vector: list[float] = []
+            if embedded:
+                embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
+                vector = embedder.embed_query(query)
+            return self._parts.store.search(
+                plan.collection, vector, k, text=query, mode=mode, filters=filters
+            )
+
+        model = plan.embedding_model if embedded else ""
+        spec = RetrievalSpec(plan.collection, query, k, mode, filters or {}, model)
+        return self._recorder.retrieval(spec, search)
 
 
 def check_embedding(settings: Settings, engine: Engine) -> None:

@@ -27,7 +27,7 @@ from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import get_settings
+from shared.settings import Reuse, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -54,6 +54,12 @@ def submit(
     filter_: Annotated[
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
+    ] = None,
+    reuse: Annotated[
+        Reuse | None,
+        typer.Option(
+            help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
+        ),
     ] = None,
     max_cost: Annotated[
         float | None,
@@ -83,7 +89,7 @@ def submit(
     caps = Caps(max_cost, max_tokens)
     terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by), caps=caps)
     settings, console = get_settings(), Console(stderr=json)
-    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)

@@ -246,8 +246,8 @@ def test_limits_are_learned_from_replies_and_tokens_given_back(make_bench: Any, 
 def test_branches_of_a_fan_out_wait_on_their_own(make_bench: Any, redis: Redis) -> None:
     bench = gated(make_bench, redis, requests_per_minute=1)
 
-    def item(_task: Any, recorder: Any) -> dict[str, Any]:
-        spec = CallSpec("relevance_grader", "openai", "gpt-4.1-mini", "v", {"n": 1})
+    def item(task: Any, recorder: Any) -> dict[str, Any]:
+        spec = CallSpec("relevance_grader", "openai", "gpt-4.1-mini", "v", {"n": task["at"]})
         recorder.call(spec, lambda: CallResult("x", 100, 20))
         return {}
 

@@ -8,7 +8,7 @@ from shared.errors import CallError, Postponed, TransientError
 from shared.limits import Target
 from shared.prices import Prices
 from workers.models.rate_headers import limits_in, listening
-from workers.models.roles import CallResult, CallSpec
+from workers.models.roles import CallResult, CallSpec, Document, RetrievalSpec
 from workers.runner.limits.estimates import Estimates
 from workers.runner.limits.gate import outcome_of
 from workers.runner.limits.limiter import Limiter, Outcome, ProviderOut
@@ -44,6 +44,9 @@ class WaitingRecorder:
         used = (result.input_tokens or tokens) + (result.output_tokens or 0)
         self._limiter.report(target, self._name, 0, Outcome("ok"), tokens - used, limits_in(headers))
         return result.response
+
+    def retrieval(self, spec: RetrievalSpec, perform: Callable[[], list[Document]]) -> list[Document]:
+        return perform()
 
     def _turn(self, target: Target, tokens: int) -> float:
         while True:
