@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from api.cli.output import counted, duration
+from api.cli.output import duration
 from api.preflight import Forecast, Preflight, Range, costs_money
 from shared.errors import CraglineError
 from shared.plan import Plan
