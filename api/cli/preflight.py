@@ -10,6 +10,7 @@ from rich.console import Console
 
 from api.cli.output import duration
 from api.preflight import Forecast, Preflight, Range, costs_money
+from shared.clean import counted
 from shared.errors import CraglineError
 from shared.plan import Plan
 from shared.settings import Settings
