@@ -19,6 +19,8 @@ from workers.runner.limits import reservations
 from workers.runner.limits.estimates import Estimate, Estimates
 from workers.runner.limits.limiter import LONGEST_WAIT, Limiter, Outcome, ProviderOut, Verdict
 
+# Said of a server as a whole; a 500, like a timeout, may be one question's doing.
+_OVERLOADED = (502, 503, 504, 529)
 _OUT = ("unreachable", "timeout", "server_error")
 WEB = "web_search"
 
@@ -119,7 +121,7 @@ def outcome_of(error: CallError) -> Outcome:
     if error.code == "rate_limited":
         return Outcome("limited", retry_after=error.retry_after)
     if error.code in _OUT:
-        return Outcome("out", certain=error.code == "unreachable")
+        return Outcome("out", certain=error.code == "unreachable" or error.status in _OVERLOADED)
     return Outcome("ok")  # it answered, whatever it said
 
 
