@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from shared.errors import UsageError
 
 Provider = Literal["local", "openai"]
+Reuse = Literal["off", "batch", "all"]
 
 
 class ModelLimits(BaseModel):
@@ -156,6 +157,19 @@ class Settings(BaseSettings):
     collection: str = Field("default", description="Collection used when a command names none.")
     chunk_tokens: int = Field(250, ge=20, le=2000, description="Size of a chunk, in tokens.")
     chunk_overlap: int = Field(25, ge=0, description="Tokens that two neighbouring chunks share.")
+
+    # -- identical work ------------------------------------------------------------------------------
+    reuse: Reuse = Field(
+        "batch",
+        description="Identical paid work is done once: within a batch, across all batches that say `all`, or "
+        "off. A batch may say otherwise with `--reuse`.",
+    )
+    reuse_days: float = Field(
+        30.0, gt=0, description="How old a stored result may be that another run takes over, in days."
+    )
+    reuse_web_hours: float = Field(
+        24.0, gt=0, description="The same for what a web search brought, in hours; the web changes faster."
+    )
 
     # -- the runner ----------------------------------------------------------------------------------
     window: int = Field(128, ge=1, description="Runs in flight at once, over all batches.")

@@ -28,7 +28,7 @@ from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import get_settings
+from shared.settings import Reuse, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -64,6 +64,12 @@ def submit(
     filter_: Annotated[
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
+    ] = None,
+    reuse: Annotated[
+        Reuse | None,
+        typer.Option(
+            help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is found in the file, and submit nothing.")
@@ -125,7 +131,7 @@ def submit(
     settings, console = get_settings(), Console(stderr=json)
     callback = deliveries.checked_callback(settings, callback_url)
     request = batches.Request(None, callback) if callback else None
-    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column, sheet=sheet, header_row=header_row)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
