@@ -1,10 +1,11 @@
-"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, and parts of other pages.
+"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, openapi.json, parts of others.
 
 python docs/generate.py           write the pages
 python docs/generate.py --check   write nothing; exit code 1 names the pages that are stale
 """
 
 import inspect
+import json
 import re
 import sys
 import types
@@ -19,6 +20,7 @@ from pydantic import AliasChoices, SecretStr
 from pydantic.fields import FieldInfo
 from sqlalchemy.dialects import postgresql
 
+from api.app import create_app
 from api.cli.main import app
 from shared.plan import PIPELINES, THRESHOLDS
 from shared.settings import Settings
@@ -37,6 +39,7 @@ _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DO
 def main() -> int:
     pages = {"settings.md": settings_page(), "cli.md": cli_page(), "schema.md": schema_page()}
     pages |= {name: marked_page(name) for name in ("pipelines.md", "history.md")}
+    pages["openapi.json"] = openapi_document()
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in sys.argv[1:]:
         for name in stale:
@@ -200,6 +203,13 @@ def _parameter(parameter: Any) -> str:
     often = " May be given several times." if parameter.multiple else ""
     default = f" Default: {parameter.default}." if parameter.default and not parameter.is_flag else ""
     return f"- `{name}`: {parameter.help}{often}{default}"
+
+
+# -- openapi.json ----------------------------------------------------------------------------------------
+def openapi_document() -> str:
+    """What `/v1/openapi.json` answers, for client generators and for reading."""
+    document = create_app(Settings(_env_file=None)).openapi()  # type: ignore[call-arg]
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 # -- schema.md -------------------------------------------------------------------------------------------

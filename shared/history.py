@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
@@ -23,7 +23,48 @@ def _rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:
 
 def list_batches(engine: Engine, limit: int = 50) -> list[dict[str, Any]]:
     """The newest batches, newest first, each as a row of `batch_progress`."""
-    return _rows(engine, "SELECT * FROM batch_progress ORDER BY batch_id DESC LIMIT :limit", limit=limit)
+    return find_batches(engine, Wanted(), limit)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which batches are looked for; None: whichever."""
+
+    owner: str | None = None
+    status: str | None = None
+    pipeline: str | None = None
+    collection: str | None = None
+    name: str | None = None  # a part of it, in upper or lower case
+    before: int | None = None  # only batches with a smaller number
+
+
+_FIND = """
+SELECT id FROM batches
+ WHERE (CAST(:owner AS text) IS NULL OR owner = :owner)
+   AND (CAST(:status AS text) IS NULL OR status = :status)
+   AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+   AND (CAST(:collection AS text) IS NULL OR collection = :collection)
+   AND (CAST(:name AS text) IS NULL OR position(lower(:name) IN lower(name)) > 0)
+   AND (CAST(:before AS bigint) IS NULL OR id < :before)
+ ORDER BY id DESC LIMIT :limit
+"""
+
+
+def find_batches(engine: Engine, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
+    """Batches, newest first, each as a row of `batch_progress`, which counts only those that are shown."""
+    with transaction(engine) as session:
+        ids = list(session.scalars(text(_FIND), {**asdict(wanted), "limit": limit}))
+    query = "SELECT * FROM batch_progress WHERE batch_id = ANY (:ids) ORDER BY batch_id DESC"
+    return _rows(engine, query, ids=ids) if ids else []
+
+
+def owner_of_batch(engine: Engine, batch_id: int) -> str | None:
+    """The owner of a batch; None for one of the command line. Raises NotFound."""
+    found = _rows(engine, "SELECT owner FROM batches WHERE id = :id", id=batch_id)
+    if not found:
+        raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
+    owner: str | None = found[0]["owner"]
+    return owner
 
 
 def progress(engine: Engine, batch_id: int) -> dict[str, Any]:
@@ -52,15 +93,27 @@ SELECT batch_rows.row_number, batch_rows.original, batch_rows.notes AS row_notes
        runs.status, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used, runs.notes AS run_notes
   FROM batch_rows
   LEFT JOIN runs ON runs.id = batch_rows.run_id
- WHERE batch_rows.batch_id = :id
+ WHERE batch_rows.batch_id = :id AND batch_rows.row_number > :after
  ORDER BY batch_rows.row_number
+ LIMIT :page
 """
+_PAGE = 1000  # rows
 
 
 def results(engine: Engine, batch_id: int) -> Iterator[Row[Any]]:
-    """Every row of the submitted file in input order, with what its run came to. Streamed."""
-    with engine.connect().execution_options(stream_results=True, max_row_buffer=1000) as connection:
-        yield from connection.execute(text(_RESULTS), {"id": batch_id})
+    """Every row of the submitted file in input order, with what its run came to. Streamed.
+
+    Page by page, each in a transaction of its own: a slow reader holds neither a connection nor a snapshot.
+    """
+    after = 0
+    while True:
+        with engine.connect() as connection:
+            values = {"id": batch_id, "after": after, "page": _PAGE}
+            page = connection.execute(text(_RESULTS), values).all()
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].row_number
 
 
 def run_details(engine: Engine, run_id: int) -> dict[str, Any]:

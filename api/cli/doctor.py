@@ -69,6 +69,8 @@ def _stack(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "stack", f"{'running' if state.ready else 'starting'}: {parts}")
         if url := state.url("flower"):
             yield Finding("ok", "flower", f"{url}, user {settings.flower_user}, {_password(settings)}")
+        if url := state.url("api"):
+            yield Finding("ok", "api", url)
         return
     left = [f"{part.name} (pid {part.pid})" for part in state.parts if part.alive()] if state else []
     if left:
