@@ -102,6 +102,13 @@ class AnyOrder(RuleBasedStateMachine):
         reconcile.take_back_lost(self.bench.engine)
         self._begin(message, where)
 
+    @precondition(lambda self: self.held)
+    @rule(at=which, verb=st.sampled_from([control.pause, control.cancel]))
+    def a_batch_is_stopped_under_a_worker(self, at: int, verb: Any) -> None:
+        run = self.held[at % len(self.held)].message.run
+        self._perhaps(verb, int(self.bench.run_row(run).batch_id))
+        self._finish("fine", at)
+
     @rule(at=which, noticed=st.booleans())
     def leases_run_out(self, at: int, noticed: bool) -> None:
         self.bench.lose(self._run(at))
@@ -219,13 +226,13 @@ class AnyOrder(RuleBasedStateMachine):
 
 # Shrinking takes minutes; of a short try the steps that failed are printed all the same.
 SHORT = settings(
-    max_examples=12,
-    stateful_step_count=25,
+    max_examples=10,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
-LONG = settings(SHORT, max_examples=300, stateful_step_count=50, phases=tuple(Phase))
+LONG = settings(SHORT, max_examples=300, phases=tuple(Phase))
 PARAMS = {"enough_relevant": 1, "max_steps": 60}
 
 
