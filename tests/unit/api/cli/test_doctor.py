@@ -11,7 +11,7 @@ from api.cli import doctor, probes, up
 from shared.limits import TargetState
 from shared.settings import Settings
 from shared.stack.process import process_mark
-from shared.stack.state import PartState, StackState, write_state
+from shared.stack.state import Ends, PartState, StackState, write_state
 
 FLOWER = "http://127.0.0.1:5555"
 
@@ -39,6 +39,23 @@ def test_a_running_stack_and_where_its_flower_is(tmp_path: Path) -> None:
     assert said["flower"] == ("ok", f"{FLOWER}, user cragline, password: `flower` in {tmp_path}/secrets.json")
     by_setting = found(doctor._stack(settings(tmp_path, flower_password="s3cr3t")))
     assert by_setting["flower"][1].endswith("password: CRAGLINE_FLOWER_PASSWORD")
+
+
+def test_parts_that_are_down_or_keep_dying_are_named(tmp_path: Path) -> None:
+    mark = process_mark(os.getpid())
+    state = StackState(os.getpid(), mark, ready=True)
+    names = ("postgres", "valkey", "worker-1", "beat")
+    state.parts = [PartState(name, os.getpid(), None, mark) for name in names]
+    state.parts[1] = PartState("valkey", 2**22 + 2, None, "x")
+    state.ends = {"worker-1": Ends(7, "exit code 1"), "beat": Ends(1, "was ended by SIGKILL")}
+    write_state(tmp_path, state)
+    said = found(doctor._stack(settings(tmp_path)))
+    assert "postgres" not in said and said["stack"][0] == "ok"
+    assert said["valkey"][0] == "bad" and said["valkey"][1].startswith("down, and about to be started again.")
+    log = tmp_path / "logs" / "worker-1.log"
+    assert said["worker-1"] == ("bad", f"keeps dying: 7 times lately, last: exit code 1. Its log is {log}")
+    assert said["beat"][0] == "note"
+    assert said["beat"][1].startswith("died: once lately, last: was ended by SIGKILL.")
 
 
 @pytest.mark.parametrize("urls", [{}, {"database_url": "postgresql://h/d", "redis_url": "redis://h"}])
