@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import and_, exists, func, literal, null, select, union_all
 from sqlalchemy.orm import Session, aliased
 
-from shared.statuses import CallStatus
-from shared.tables import ModelCall, WebSearch
+from shared.statuses import CallStatus, EventAction
+from shared.tables import Event, ModelCall, WebSearch
 from workers.models.roles import CallSpec
 from workers.runner.claims import Won
 from workers.runner.reuse import WRITERS, Found
@@ -51,9 +51,9 @@ def _columns(spec: CallSpec) -> tuple[Any, Any, list[Any]]:
 def _shared(won: Won, spec: CallSpec, request_hash: str, key: str) -> Any:
     if spec.role == WEB_ROLE:
         oldest = func.now() - timedelta(hours=won.plan.reuse_web_hours)
-        return and_(WebSearch.reuse_key == key, WebSearch.searched_at > oldest)
+        return and_(WebSearch.reuse_key == key, WebSearch.searched_at > _not_before_retry(won, oldest))
     oldest = func.now() - timedelta(days=won.plan.reuse_days)
-    shared = and_(ModelCall.reuse_key == key, ModelCall.called_at > oldest)
+    shared = and_(ModelCall.reuse_key == key, ModelCall.called_at > _not_before_retry(won, oldest))
     if spec.role not in WRITERS:
         return shared
     before = aliased(ModelCall)  # asked a second time in this run: to bring something else
@@ -64,3 +64,22 @@ def _shared(won: Won, spec: CallSpec, request_hash: str, key: str) -> Any:
         before.status == CallStatus.OK,
     )
     return and_(shared, ~asked)
+
+
+def _not_before_retry(won: Won, oldest: Any) -> Any:
+    """`oldest`, or the moment when the run was retried from its start: who asks for that does not want the
+    verdicts once more that made the run what it was, be they its own or its neighbours'."""
+    course = won.course
+    began = course.inherited[-1].before if course.inherited else 1
+    if course.first_step == began:
+        return oldest
+    retried = (
+        select(func.min(Event.at))
+        .where(
+            Event.run_id == won.run_id,
+            Event.action == EventAction.RETRIED,
+            Event.detail["from_step"].as_integer() == course.first_step,
+        )
+        .scalar_subquery()
+    )
+    return func.greatest(oldest, retried)
