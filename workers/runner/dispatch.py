@@ -60,7 +60,11 @@ _THROUGH = text(
     """
     SELECT id FROM batches
      WHERE status IN ('open', 'paused')
-       AND NOT EXISTS (SELECT FROM runs WHERE batch_id = batches.id AND status IN ('pending', 'running'))
+       -- two looks into an index for each batch; NOT EXISTS would be a join with all runs there are, each second
+       AND (SELECT id FROM runs WHERE batch_id = batches.id AND status = 'pending'
+             ORDER BY first_row LIMIT 1) IS NULL
+       AND (SELECT id FROM runs WHERE batch_id = batches.id AND status = 'running'
+             ORDER BY id LIMIT 1) IS NULL
        FOR NO KEY UPDATE SKIP LOCKED
     """
 )

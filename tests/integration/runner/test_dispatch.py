@@ -12,6 +12,7 @@ from shared.db import transaction
 from shared.tables import Run
 from tests.integration.runner.bench import Bench, at_once
 from workers.models.prompts import load_prompts
+from workers.runner import dispatch
 from workers.runner.advance import Publication
 from workers.runner.dispatch import DISPATCH_LOCK
 
@@ -276,3 +277,15 @@ def test_local_models_have_no_prompts_to_freeze(make_bench: MakeBench, models: s
     bench.admit()
     assert bench.one("SELECT plan FROM batches").plan["prompts"] == {}
     assert bench.rows("SELECT * FROM prompts") == []
+
+
+def test_a_tick_looks_at_what_is_open_and_not_at_every_run(bench: Bench) -> None:
+    """At a million runs, a look at each of them would take a second, every second."""
+    bench.submit(f"q{n}?" for n in range(3000))
+    bench.execute("UPDATE runs SET status = 'failed', error = 'x', ended_at = now() WHERE first_row <= 1500")
+    bench.execute("ANALYZE")
+    values = {"room": 128, "pipelines": ["crag"]}
+    for statement in (dispatch._IN_FLIGHT, dispatch._THROUGH, dispatch._NEXT):
+        asked = {name: value for name, value in values.items() if f":{name}" in statement.text}
+        plan = "\n".join(row[0] for row in bench.rows(f"EXPLAIN {statement.text}", **asked))
+        assert "on runs" in plan and "Seq Scan on runs" not in plan, plan
