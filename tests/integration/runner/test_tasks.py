@@ -10,7 +10,7 @@ from redis import Redis
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from shared.queue import make_app
-from tests.conftest import Servers
+from shared.stack.testing import Servers
 from tests.integration.runner.bench import Bench
 from workers.runner import tasks
 from workers.runner.flush_watch import heal_if_forgotten
