@@ -1,6 +1,7 @@
 """The results of a stored batch, as `api.results` writes them: for the command line and for HTTP."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from sqlalchemy import Engine
 
@@ -8,11 +9,14 @@ from api.results import ResultRow
 from shared import history
 
 
-def result_layout(engine: Engine, batch_id: int) -> tuple[list[str], list[str] | None, int]:
-    """`header` and `width` for CSV, and `names` for JSON lines: (header, names, width). Raises NotFound."""
-    source = history.batch_details(engine, batch_id)["source"]
+def result_layout(
+    engine: Engine, batch_id: int, source: dict[str, Any]
+) -> tuple[list[str], list[str] | None, int]:
+    """`header` and `width` for tables, and `names` for JSON lines: (header, names, width)."""
+    from api.intake import OBJECT_FORMATS  # with it come the readers, which take a while to import
+
     # Objects bring their own keys; cells (also those of a JSONL of plain strings) stand under the header.
-    keys = history.original_keys(engine, batch_id) if source["format"] == "jsonl" else []
+    keys = history.original_keys(engine, batch_id) if source["format"] in OBJECT_FORMATS else []
     if keys:
         return keys, None, 0
     return source["header"], source["columns"], history.widest_row(engine, batch_id)
@@ -31,4 +35,5 @@ def result_rows(engine: Engine, batch_id: int) -> Iterator[ResultRow]:
             web_used=row.web_used,
             error=row.error,
             run_id=row.run_id,
+            notes=[*row.row_notes, *(row.run_notes or [])],
         )

@@ -58,6 +58,13 @@ class BatchOptions(BaseModel):
     column: str | None = Field(
         None, description="The column that holds the questions: name or number. Left out: guessed."
     )
+    sheet: str | None = Field(None, description="The sheet of a workbook: name or number. Left out: found.")
+    header_row: int | None = Field(
+        None,
+        ge=0,
+        le=1_048_576,
+        description="The row of that sheet with the header; 0: none. Left out: found.",
+    )
     priority: int | None = Field(None, description="Higher ones are admitted first. Left out: 0.")
     weight: float | None = Field(None, description="The share of the window among equals. Left out: 1.")
     max_in_flight: int | None = Field(None, description="Runs of it at once; 0 or left out: no cap.")

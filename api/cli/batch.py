@@ -9,13 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from api.batch_results import result_layout, result_rows
-from api.cli import control, remote, watch
+from api.cli import control, remote, results_into, watch
 from api.cli.output import console, duration, in_bigint, print_json, table
 from api.cli.remote import ServerOption
 from api.cli.remote_results import fetch_results
 from api.results import save, write_csv, write_jsonl
+from api.results_summary import summary_of
 from shared import history
 from shared.db import get_engine
+from shared.errors import UsageError
 
 app = typer.Typer(help="Batches: list, show, watch, and what can be done to them.", no_args_is_help=True)
 BatchId = Annotated[
@@ -117,27 +119,53 @@ def results(
     batch: BatchId,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .csv or .jsonl file. Left out: CSV to the screen."),
+        typer.Option("--output", "-o", help="A .csv, .xlsx or .jsonl file. Left out: CSV to the screen."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines instead of CSV.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="For machines: CSV cells as they are, also those that a spreadsheet runs."
+        ),
+    ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="The submitted workbook: its copy --output gets the answers beside the questions."),
+    ] = None,
+    force: Annotated[bool, typer.Option(help="With --into: replace --output when it exists.")] = False,
     server: ServerOption = None,
 ) -> None:
     """The answers in input order: the original columns, then answer, disposition, reason, sources, ..."""
     if there := remote.at(server):
-        fetch_results(there, batch, output, json=json)
+        if into is not None:
+            raise UsageError("--into works on the database itself. Without it, --output answers.xlsx does.")
+        fetch_results(there, batch, output, json=json, raw=raw)
         return
     engine = get_engine()
     row = history.progress(engine, batch)
-    header, names, width = result_layout(engine, batch)
+    details = history.batch_details(engine, batch)
     rows = result_rows(engine, batch)
+    if into is not None:
+        results_into.write(into, output, details["source"], rows, force=force)
+        _say_open(row)
+        return
+    header, names, width = result_layout(engine, batch, details["source"])
     if output is not None:
-        count = save(output, header, names, rows, width=width)
+        summary = summary_of(row, details)
+        count = save(output, header, names, rows, width=width, raw=raw, summary=summary)
         said = f"{count} row{'s' * (count != 1)} written to {output}."
         Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
     elif json:
         write_jsonl(sys.stdout, names, rows)
     else:
-        write_csv(sys.stdout, header, rows, width=width)
+        write_csv(sys.stdout, header, rows, width=width, raw=raw)
+    _say_open(row)
+
+
+app.command("results")(results)
+
+
+def _say_open(row: dict[str, Any]) -> None:
     if not history.has_ended(row):
         open_ = row["pending"] + row["running"]
         Console(stderr=True).print(

@@ -6,16 +6,18 @@ from pathlib import Path
 from rich.console import Console
 
 from api.cli.remote import Server
-from api.results import atomic_text
+from api.files import atomic_binary
 from shared.errors import UsageError
 
-_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_FORMATS = {".csv": "csv", ".xlsx": "xlsx", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
-def fetch_results(server: Server, batch_id: int, output: Path | None, *, json: bool) -> None:
+def fetch_results(
+    server: Server, batch_id: int, output: Path | None, *, json: bool, raw: bool = False
+) -> None:
     """To a file, whole or not at all, or to the screen. Raises UsageError for another ending."""
     if output is None:
-        with server.results(batch_id, format="jsonl" if json else "csv") as blocks:
+        with server.results(batch_id, format="jsonl" if json else "csv", raw=raw) as blocks:
             for block in blocks:
                 sys.stdout.buffer.write(block)
         sys.stdout.flush()
@@ -25,7 +27,10 @@ def fetch_results(server: Server, batch_id: int, output: Path | None, *, json: b
         raise UsageError(
             f"{output}: results are written as {', '.join(_FORMATS)}. Give it one of these endings."
         )
-    with server.results(batch_id, format=form, bom=form == "csv") as blocks, atomic_text(output) as out:
+    with (
+        server.results(batch_id, format=form, raw=raw, bom=form == "csv") as blocks,
+        atomic_binary(output) as out,
+    ):
         for block in blocks:
-            out.buffer.write(block)
+            out.write(block)
     Console(stderr=True).print(f"Written to {output}.", markup=False, highlight=False, soft_wrap=True)

@@ -2,24 +2,27 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from tempfile import TemporaryFile
+from typing import IO, Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
-from sqlalchemy import Engine
 
 from api.access import BatchId, visible_batch
 from api.batch_results import result_layout, result_rows
 from api.problems import ApiError
-from api.results import csv_lines, jsonl_lines
+from api.results import ResultRow, csv_lines, jsonl_lines
+from api.results_summary import summary_of
+from api.results_xlsx import write_xlsx
 from api.security import Reader
 from api.state import state_of
+from api.uploads import XLSX
 from shared import history
 
 router = APIRouter(prefix="/v1/batches", tags=["results"])
-Format = Literal["csv", "jsonl"]
-MEDIA_TYPES: dict[Format, str] = {"csv": "text/csv", "jsonl": "application/x-ndjson"}
+Format = Literal["csv", "jsonl", "xlsx"]
+MEDIA_TYPES: dict[Format, str] = {"csv": "text/csv", "jsonl": "application/x-ndjson", "xlsx": XLSX}
 _ALSO: dict[str, Format] = {"application/jsonl": "jsonl", "application/ndjson": "jsonl"}
 _CHUNK = 64 * 1024  # characters sent at once
 _NOT_PLAIN = re.compile(r"[^\w.-]+", re.ASCII)
@@ -31,7 +34,11 @@ _NOT_PLAIN = re.compile(r"[^\w.-]+", re.ASCII)
     responses={
         200: {
             "description": "One record a row, in the order of the file.",
-            "content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()},
+            "content": {
+                "text/csv": {"schema": {"type": "string"}},
+                "application/x-ndjson": {"schema": {"type": "string"}},
+                XLSX: {"schema": {"type": "string", "format": "binary"}},
+            },
         }
     },
 )
@@ -45,26 +52,49 @@ def get_results(
     bom: Annotated[
         bool, Query(description="CSV: begin with a byte order mark, without which Excel misreads UTF-8.")
     ] = False,
+    raw: Annotated[
+        bool, Query(description="CSV: cells as they are, also those that a spreadsheet would run.")
+    ] = False,
 ) -> StreamingResponse:
     """The answers in input order. Of a batch that has not ended, what there is so far."""
     engine = state_of(request).engine
     visible_batch(engine, principal, batch_id)
     chosen = format or negotiated(request.headers.get("accept", ""))
-    name = history.progress(engine, batch_id)["name"]
-    lines = _lines(engine, batch_id, chosen)
-    first = next(lines)  # what cannot be read fails here, where it can still become a problem document
-    start = "\ufeff" if bom and chosen == "csv" else ""
-    return StreamingResponse(
-        _chunks(start + first, lines),
-        media_type=f"{MEDIA_TYPES[chosen]}; charset=utf-8",
-        headers={"Content-Disposition": _attachment(name, batch_id, chosen), "Vary": "Accept"},
-    )
-
-
-def _lines(engine: Engine, batch_id: int, chosen: Format) -> Iterator[str]:
-    header, names, width = result_layout(engine, batch_id)
+    row, details = history.progress(engine, batch_id), history.batch_details(engine, batch_id)
+    header, names, width = result_layout(engine, batch_id, details["source"])
     rows = result_rows(engine, batch_id)
-    return csv_lines(header, rows, width=width) if chosen == "csv" else jsonl_lines(names, rows)
+    kind = MEDIA_TYPES[chosen]
+    if chosen == "xlsx":
+        body = _workbook(header, rows, width, summary_of(row, details))
+    else:
+        kind += "; charset=utf-8"
+        lines = csv_lines(header, rows, width=width, raw=raw) if chosen == "csv" else jsonl_lines(names, rows)
+        first = next(
+            lines, ""
+        )  # what cannot be read fails here, where it can still become a problem document
+        body = _chunks(("\ufeff" if bom and chosen == "csv" else "") + first, lines)
+    headers = {"Content-Disposition": _attachment(row["name"], batch_id, chosen), "Vary": "Accept"}
+    return StreamingResponse(body, media_type=kind, headers=headers)
+
+
+def _workbook(
+    header: list[str], rows: Iterator[ResultRow], width: int, summary: list[tuple[str, Any]]
+) -> Iterator[bytes]:
+    """A workbook is a zip, whose parts are only known when it is whole: made on disk, then sent."""
+    out = TemporaryFile()  # noqa: SIM115 - closed by the generator, once it is sent
+    try:
+        write_xlsx(out, header, rows, width=width, summary=summary)
+        out.seek(0)
+    except BaseException:
+        out.close()
+        raise
+    return _sent(out)
+
+
+def _sent(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while block := file.read(_CHUNK):
+            yield block
 
 
 def _chunks(first: str, lines: Iterator[str]) -> Iterator[bytes]:

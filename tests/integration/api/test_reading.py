@@ -5,6 +5,7 @@ import io
 import json
 from typing import Any
 
+import openpyxl
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, text
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from api.routes import progress as events
 from api.routes.results import negotiated
+from api.uploads import XLSX
 from shared import control
 from shared.db import transaction
 from tests.integration.api.conftest import Api
@@ -89,6 +91,15 @@ def test_results_keep_the_rows_and_are_harmless_to_spreadsheets(api: Api) -> Non
     lines = client.get(place, headers={"accept": "application/x-ndjson"})
     assert [json.loads(line)["answer"] for line in lines.text.splitlines()] == ["=HYPERLINK()"] * 2
     assert client.get(place, params={"format": "jsonl"}).text == lines.text
+    raw = client.get(place, params={"raw": True}).text
+    assert {row["answer"] for row in csv.DictReader(io.StringIO(raw))} == {"=HYPERLINK()"}
+    book = client.get(place, headers={"accept": XLSX})
+    assert book.headers["content-type"] == XLSX
+    header, *cells = (
+        openpyxl.load_workbook(io.BytesIO(book.content)).worksheets[0].iter_rows(values_only=True)
+    )
+    found = [dict(zip(header, row, strict=True)) for row in cells]
+    assert [(row["question"], row["answer"]) for row in found] == [(q, "=HYPERLINK()") for q in QUESTIONS]
     problem(client.get(place, headers={"accept": "image/png"}), 406)
     problem(client.get(place, params={"format": "pdf"}), 422)
 

@@ -5,6 +5,7 @@ import io
 import json
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,13 @@ def test_a_file_goes_there_and_its_results_come_back(there: Server, engine: Engi
     row = there.progress(batch_id)
     assert (row["name"], row["owner"], row["plan"]["params"]["k"]) == ("my questions.csv", "remote", 7)
     answer_all(engine, batch_id)
-    for name in ("out.csv", "out.jsonl"):
+    for name in ("out.csv", "out.jsonl", "out.xlsx"):
         fetch_results(there, batch_id, tmp_path / name, json=False)
     table = csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8-sig")))
     assert [line["question"] for line in table] == QUESTIONS
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [json.loads(line)["answer"] for line in lines] == ["Old."] * 2
+    assert zipfile.is_zipfile(tmp_path / "out.xlsx")
     with pytest.raises(UsageError):
         fetch_results(there, batch_id, tmp_path / "out.pdf", json=False)
 

@@ -4,10 +4,12 @@ import io
 import json
 from typing import Any
 
+import openpyxl
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
+from api.uploads import XLSX
 from tests.integration.api.conftest import Api
 from tests.integration.cluster import read_rows
 from tests.integration.runner.bench import at_once
@@ -15,6 +17,18 @@ from tests.integration.runner.bench import at_once
 QUESTIONS = ["How old is it?", "Who made it?"]
 CSV = "id,question\n1,How old is it?\n2,Who made it?\n"
 LINES = "".join(json.dumps({"id": n, "question": q}) + "\n" for n, q in enumerate(QUESTIONS))
+
+
+def workbook() -> bytes:
+    """A first sheet that is no list of questions, and a second whose header is in row 2."""
+    book = openpyxl.Workbook()
+    book.active["A1"] = "Read me"
+    sheet = book.create_sheet("Questions")
+    for row in (["All our questions"], ["id", "question"], *enumerate(QUESTIONS)):
+        sheet.append(list(row))
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
 
 
 def questions_of(engine: Engine, batch_id: int) -> list[str]:
@@ -41,6 +55,12 @@ WAYS = {
         "headers": {"content-type": "text/tab-separated-values"},
     },
     "txt": {"content": "\n".join(QUESTIONS), "headers": {"content-type": "text/plain"}},
+    "xlsx": {"content": workbook(), "headers": {"content-type": XLSX}},
+    "sheet": {
+        "content": workbook(),
+        "params": {"sheet": "Questions", "header_row": 2},
+        "headers": {"content-type": XLSX},
+    },
     "named": {
         "content": CSV,
         "params": {"filename": "a b.csv"},
