@@ -270,7 +270,10 @@ def page_graphs() -> str:
     made = {}
     for name, adapter in adapters().items():
         drawn = adapter.compiled.get_graph()
-        made[name] = {"nodes": list(drawn.nodes), "edges": [[edge.source, edge.target] for edge in drawn.edges]}
+        made[name] = {
+            "nodes": list(drawn.nodes),
+            "edges": [[edge.source, edge.target] for edge in drawn.edges],
+        }
     return json.dumps(made, indent=1) + "\n"
 
 

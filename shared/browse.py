@@ -50,27 +50,27 @@ class Questions:
     next: int | None
 
 
-_PAGE = f"""
-SELECT id AS run_id, first_row, left(question, {SHOWN}) AS question, status, left(answer, {SHOWN}) AS answer,
-       left(coalesce(error, reason), {SHOWN}) AS said, web_used
+_PAGE = """
+SELECT id AS run_id, first_row, left(question, :shown) AS question, status, left(answer, :shown) AS answer,
+       left(coalesce(error, reason), :shown) AS said, web_used
   FROM runs
  WHERE batch_id = :batch AND first_row > :after AND (CAST(:status AS text) IS NULL OR status = :status)
  ORDER BY first_row LIMIT :limit
-"""  # noqa: S608: only our own numbers are set in
+"""
 # The words are looked for in the whole texts, but in no more than so many rows.
-_SEARCH = f"""
+_SEARCH = """
 WITH looked AS MATERIALIZED (
        SELECT id, first_row, question, answer, status, error, reason, web_used FROM runs
         WHERE batch_id = :batch AND first_row > :after
           AND (CAST(:status AS text) IS NULL OR status = :status)
         ORDER BY first_row LIMIT :searched)
-SELECT id AS run_id, first_row, left(question, {SHOWN}) AS question, status, left(answer, {SHOWN}) AS answer,
-       left(coalesce(error, reason), {SHOWN}) AS said, web_used
+SELECT id AS run_id, first_row, left(question, :shown) AS question, status, left(answer, :shown) AS answer,
+       left(coalesce(error, reason), :shown) AS said, web_used
   FROM looked
  WHERE position(lower(:words) IN lower(question)) > 0
     OR position(lower(:words) IN lower(coalesce(answer, ''))) > 0
  ORDER BY first_row LIMIT :limit
-"""  # noqa: S608
+"""
 _LAST_LOOKED = """
 SELECT first_row FROM runs
  WHERE batch_id = :batch AND first_row > :after AND (CAST(:status AS text) IS NULL OR status = :status)
@@ -79,15 +79,22 @@ SELECT first_row FROM runs
 
 
 def questions(
-    engine: Engine, batch_id: int, *, after: int = 0, status: str | None = None, words: str = "", limit: int = 50
+    engine: Engine,
+    batch_id: int,
+    *,
+    after: int = 0,
+    status: str | None = None,
+    words: str = "",
+    limit: int = 50,
 ) -> Questions:
     """Questions in the order of the file, behind row `after`; with `words` in question or answer, in upper or
     lower case. A search may bring a page that is not full, or empty, and still has a next one."""
     values: dict[str, Any] = {"batch": batch_id, "after": after, "status": status}
+    shown: dict[str, Any] = {"shown": SHOWN, "limit": limit + 1}
     if not words:
-        found = _rows(engine, _PAGE, **values, limit=limit + 1)
+        found = _rows(engine, _PAGE, **values, **shown)
     else:
-        found = _rows(engine, _SEARCH, **values, words=words, searched=SEARCHED, limit=limit + 1)
+        found = _rows(engine, _SEARCH, **values, **shown, words=words, searched=SEARCHED)
     if len(found) > limit:
         return Questions(found[:limit], found[limit - 1]["first_row"])
     if not words:

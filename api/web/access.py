@@ -56,7 +56,9 @@ def _error_page(request: Request, error: Exception) -> Response:
         answer.delete_cookie(COOKIE)
         return answer
     told = json.loads(bytes(problem.body))
-    shown = page(request, "error.html", status=problem.status_code, title=told["title"], detail=told["detail"])
+    shown = page(
+        request, "error.html", code=problem.status_code, title=told["title"], detail=told["detail"]
+    )
     if wait := problem.headers.get("retry-after"):
         shown.headers["Retry-After"] = wait
     return shown
@@ -70,15 +72,17 @@ def require_own_page(request: Request) -> None:
     origin = request.headers.get("origin", "").lower()
     own = f"{request.url.scheme}://{request.headers.get('host', '')}".lower()
     if not (
-        request.headers.get("sec-fetch-site") == "same-origin" or (origin and origin == own) or from_script(request)
+        request.headers.get("sec-fetch-site") == "same-origin"
+        or (origin and origin == own)
+        or from_script(request)
     ):
-        raise ApiError(403, "other-site", "This must be asked for from the page itself. Open / and try again.")
+        raise ApiError(
+            403, "other-site", "This must be asked for from the page itself. Open / and try again."
+        )
 
 
 def _changing(scope: Scope) -> Callable[..., Principal]:
-    def check(
-        request: Request, principal: Annotated[Principal, Depends(needs(scope))]
-    ) -> Principal:
+    def check(request: Request, principal: Annotated[Principal, Depends(needs(scope))]) -> Principal:
         require_own_page(request)
         return principal
 

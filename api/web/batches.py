@@ -32,7 +32,11 @@ Words = Annotated[str, Query(max_length=200)]
 
 @router.get("/")
 def batches_page(
-    request: Request, principal: Viewer, before: Before = None, status: BatchStatusAsked = "", name: Words = ""
+    request: Request,
+    principal: Viewer,
+    before: Before = None,
+    status: BatchStatusAsked = "",
+    name: Words = "",
 ) -> Response:
     values = _list(request, principal, before, status, name)
     # the page keeps itself fresh by asking for the same address, of which the script takes its part

@@ -75,7 +75,7 @@ class Figures:
                 if kept.state == state and not (is_open and self._clock() >= kept.due):
                     return kept.row
             if not in_time or batch_id in self._counting:
-                return kept and kept.row
+                return kept.row if kept is not None else None
             self._counting.add(batch_id)
         try:
             return self._counted(engine, batch_id, state)

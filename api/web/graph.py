@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,7 +74,8 @@ def graphs() -> dict[str, Graph]:
     """The pipelines by name."""
     found = json.loads(_FILE.read_text(encoding="utf-8"))
     return {
-        name: Graph(tuple(one["nodes"]), tuple((a, b) for a, b in one["edges"])) for name, one in found.items()
+        name: Graph(tuple(one["nodes"]), tuple((a, b) for a, b in one["edges"]))
+        for name, one in found.items()
     }
 
 
@@ -148,7 +150,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     first, last = points[0], points[-1]
     through = [(first[0], first[1] + out), *points[1:-1], (last[0], last[1] - out - tip)]
     said = [f"M{through[0][0]:.1f} {through[0][1]:.1f}"]
-    for (x0, y0), (x1, y1) in zip(through, through[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(through):
         half = (y1 - y0) / 2
         said.append(f"C{x0:.1f} {y0 + half:.1f} {x1:.1f} {y1 - half:.1f} {x1:.1f} {y1:.1f}")
     return "".join(said)

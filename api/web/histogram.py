@@ -40,7 +40,9 @@ def _chart(latency: NodeLatency) -> Chart:
     for number, count in enumerate(latency.bars):
         height = max(_LEAST, HEIGHT * count / highest) if count else 0.0
         bars.append(Bar(number * step + 1, HEIGHT - height, step - 2, height, count, _range(number)))
-    labels = [(number * step, milliseconds(BUCKETS_MS[number - 1])) for number in range(1, len(BUCKETS_MS) + 1, 3)]
+    labels = [
+        (number * step, milliseconds(BUCKETS_MS[number - 1])) for number in range(1, len(BUCKETS_MS) + 1, 3)
+    ]
     peak = bars[latency.bars.index(max(latency.bars))]
     said = (
         f"{latency.node}: {latency.attempts:,} attempts, half of them within {milliseconds(latency.p50_ms)}, "

@@ -55,7 +55,11 @@ def draw(nodes: Sequence[str], edges: Sequence[Edge], widths: Mapping[str, float
     x = _places(layered, width)
     left = min(x[name] - width[name] / 2 for name in x) - _MARGIN
     right = max(x[name] + width[name] / 2 for name in x) + _MARGIN
-    y = {name: _MARGIN + HEIGHT / 2 + row * _LAYER for row, layer in enumerate(layered.layers) for name in layer}
+    y = {
+        name: _MARGIN + HEIGHT / 2 + row * _LAYER
+        for row, layer in enumerate(layered.layers)
+        for name in layer
+    }
     boxes = {name: Box(x[name] - left, y[name], width[name]) for name in nodes}
     lines = {}
     for edge, chain in chains.items():
@@ -129,7 +133,7 @@ def _order(layered: _Layered) -> None:
             beside = layered.layers[row - 1 if downwards else row + 1]
             place = {name: number for number, name in enumerate(beside)}
             own = {name: float(number) for number, name in enumerate(layered.layers[row])}
-            layered.layers[row].sort(key=lambda name: _mean([place[n] for n in near[name]], own[name]))  # noqa: B023
+            layered.layers[row].sort(key=lambda name: _mean([place[n] for n in near[name]], own[name]))
         if (now := _crossings(layered)) < fewest:
             best, fewest = [list(layer) for layer in layered.layers], now
     layered.layers = best
@@ -161,7 +165,9 @@ def _places(layered: _Layered, width: Mapping[str, float]) -> dict[str, float]:
     return x
 
 
-def _spread(layer: Sequence[str], wanted: Sequence[float], width: Mapping[str, float], x: dict[str, float]) -> None:
+def _spread(
+    layer: Sequence[str], wanted: Sequence[float], width: Mapping[str, float], x: dict[str, float]
+) -> None:
     """The middle between the leftmost and the rightmost way to keep the order and the gaps."""
     gaps = [(width[a] + width[b]) / 2 + _GAP for a, b in pairwise(layer)]
     to_right, to_left = list(wanted), list(wanted)

@@ -31,7 +31,7 @@ def log_in(
     require_own_page(request)
     token = key.strip()
     if keys.find(state_of(request).engine, token) is None:
-        return page(request, "login.html", status=401, next=own_path(next), wrong=True)
+        return page(request, "login.html", code=401, next=own_path(next), wrong=True)
     answer = RedirectResponse(own_path(next), 303)
     answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=_over_tls(request), path="/")
     return answer

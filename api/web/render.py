@@ -6,6 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -40,23 +41,29 @@ def environment() -> Environment:
         "word": word,
         "score": score,
         "link": safe_link,
+        "query": query,
     }
     made.globals |= {"static": static_address, "dispositions": [status.value for status in RunStatus]}
     return made
 
 
 def page(
-    request: Request, template: str, principal: Principal | None = None, *, status: int = 200, **values: Any
+    request: Request, template: str, principal: Principal | None = None, *, code: int = 200, **values: Any
 ) -> HTMLResponse:
     """A template as an answer. `principal`: who looks; None: nobody has logged in."""
     told = {"path": request.url.path, "principal": principal, **values}
-    return HTMLResponse(environment().get_template(template).render(told), status_code=status)
+    return HTMLResponse(environment().get_template(template).render(told), status_code=code)
 
 
 @lru_cache(maxsize=32)
 def static_address(name: str) -> str:
     """The file's address with a part that changes with its content, so that a browser may keep it."""
     return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
+
+
+def query(values: Mapping[str, Any]) -> str:
+    """The query of an address; what is empty is left out."""
+    return urlencode({key: value for key, value in values.items() if value})
 
 
 def word(status: str) -> str:
@@ -100,7 +107,13 @@ def parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The disposition bar: what became of a batch's questions, as shares of 100."""
     total = row["submitted"] or 1
     made, left = [], 0.0
-    for status in (RunStatus.ANSWERED, RunStatus.GAVE_UP, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.RUNNING):
+    for status in (
+        RunStatus.ANSWERED,
+        RunStatus.GAVE_UP,
+        RunStatus.FAILED,
+        RunStatus.CANCELLED,
+        RunStatus.RUNNING,
+    ):
         if row[status]:
             width = 100 * row[status] / total
             made.append({"status": status.value, "count": row[status], "left": left, "width": width})
@@ -115,7 +128,14 @@ def done(row: Mapping[str, Any]) -> int:
 def card(head: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the template of a batch's card needs. `row`: its figures; None: not counted yet."""
     is_open = head["status"] in (BatchStatus.OPEN, BatchStatus.PAUSED)
-    made: dict[str, Any] = {"head": head, "row": row, "open": is_open, "parts": [], "done": None, "percent": None}
+    made: dict[str, Any] = {
+        "head": head,
+        "row": row,
+        "open": is_open,
+        "parts": [],
+        "done": None,
+        "percent": None,
+    }
     if row is not None:
         made["parts"] = parts(row)
         made["done"] = done(row)

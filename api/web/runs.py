@@ -21,7 +21,9 @@ def run_page(request: Request, principal: Viewer, run_id: RunId) -> Response:
     run = visible_run(engine, principal, run_id)
     timeline = history.timeline(engine, run_id)
     claims = history.open_claims(engine, run_id)
-    before, after = browse.neighbours(engine, run["batch_id"], run["rows"][0]) if run["rows"] else (None, None)
+    before, after = (
+        browse.neighbours(engine, run["batch_id"], run["rows"][0]) if run["rows"] else (None, None)
+    )
     return page(
         request,
         "run.html",
