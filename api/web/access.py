@@ -56,9 +56,7 @@ def _error_page(request: Request, error: Exception) -> Response:
         answer.delete_cookie(COOKIE)
         return answer
     told = json.loads(bytes(problem.body))
-    shown = page(
-        request, "error.html", code=problem.status_code, title=told["title"], detail=told["detail"]
-    )
+    shown = page(request, "error.html", code=problem.status_code, title=told["title"], detail=told["detail"])
     if wait := problem.headers.get("retry-after"):
         shown.headers["Retry-After"] = wait
     return shown

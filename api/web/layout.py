@@ -13,7 +13,8 @@ from itertools import combinations, pairwise
 
 Edge = tuple[str, str]
 HEIGHT = 44.0  # of a node, in SVG units
-_LAYER, _GAP, _BEND, _MARGIN = 88.0, 22.0, 16.0, 14.0  # layer to layer; between nodes; width of a bend
+_LAYER, _MARGIN = 82.0, 16.0  # from layer to layer; around all
+_GAP, _BEND = 20.0, 2.0  # between two of a layer; width of a bend, which needs less of a gap
 _SWEEPS = 12
 
 
@@ -169,7 +170,10 @@ def _spread(
     layer: Sequence[str], wanted: Sequence[float], width: Mapping[str, float], x: dict[str, float]
 ) -> None:
     """The middle between the leftmost and the rightmost way to keep the order and the gaps."""
-    gaps = [(width[a] + width[b]) / 2 + _GAP for a, b in pairwise(layer)]
+    gaps = [
+        (width[a] + width[b]) / 2 + (_GAP if max(width[a], width[b]) > _BEND else _GAP / 2)
+        for a, b in pairwise(layer)
+    ]
     to_right, to_left = list(wanted), list(wanted)
     for number, gap in enumerate(gaps):
         to_right[number + 1] = max(to_right[number + 1], to_right[number] + gap)

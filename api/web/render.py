@@ -96,7 +96,9 @@ def milliseconds(value: float | None) -> str:
         return "–"
     if value >= 60_000:
         return duration(value / 1000)
-    return f"{value / 1000:.1f} s" if value >= 1000 else f"{value:.0f} ms"
+    if value < 1000:
+        return f"{value:.0f} ms"
+    return f"{value / 1000:.1f} s" if value % 1000 and value < 10_000 else f"{value / 1000:.0f} s"
 
 
 def score(value: float | None) -> str:

@@ -24,6 +24,7 @@ def run_page(request: Request, principal: Viewer, run_id: RunId) -> Response:
     before, after = (
         browse.neighbours(engine, run["batch_id"], run["rows"][0]) if run["rows"] else (None, None)
     )
+    told = story(timeline, browse.run_grades(engine, run_id))
     return page(
         request,
         "run.html",
@@ -31,7 +32,9 @@ def run_page(request: Request, principal: Viewer, run_id: RunId) -> Response:
         run=run,
         ended=run["status"] in DISPOSITIONS,
         picture=picture(run["pipeline"], way_of(timeline, claims)),
-        story=story(timeline, browse.run_grades(engine, run_id)),
+        story=told,
+        # what a search brought stands there with its grades already
+        shown_steps={found.step for found in told.found},
         searches=browse.run_searches(engine, run_id),
         open=claims,
         before=before,

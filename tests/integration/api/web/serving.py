@@ -64,7 +64,9 @@ def browser(folder: Path, *, width: int = 1280, height: int = 900) -> Iterator[w
 
 def console(driver: webdriver.Chrome) -> list[str]:
     """What the console has said since the last time, refusals of the content policy among it."""
-    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    return [
+        entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+    ]
 
 
 def requested(driver: webdriver.Chrome) -> list[str]:

@@ -22,7 +22,7 @@ HOSTILE = [
     "javascript:window.hacked=4",
     "<svg onload=window.hacked=5><a href='javascript:window.hacked=6'>x</a>",
     "\u202egnirts desrever \u2066 <b>bold</b>",
-    "x\" hx-get=\"/evil\" hx-trigger=\"load",
+    'x" hx-get="/evil" hx-trigger="load',
     "&lt;script&gt; &amp;amp; &#60;",
 ]
 ALL_HOSTILE = " ".join(HOSTILE)
@@ -62,7 +62,9 @@ def add_batch(
     source = {"file": name, "format": "csv", "header": ["question"], "columns": ["question"]}
     source |= {"question_column": name, "notes": [name]}
     plan = make_plan(settings(), pipeline, {}, "docs")
-    made = batches.submit(engine, plan, name, source, rows, None, batches.Request(owner, None) if owner else None)
+    made = batches.submit(
+        engine, plan, name, source, rows, None, batches.Request(owner, None) if owner else None
+    )
     with transaction(engine) as session:
         query = "SELECT id FROM runs WHERE batch_id = :b ORDER BY first_row"
         runs = list(session.scalars(text(query), {"b": made.batch_id}))
@@ -75,9 +77,11 @@ def add_batch(
 
 def set_status(engine: Engine, run: int, status: str, answer: str = "An answer.") -> None:
     values: dict[str, Any] = {"run": run, "status": status, "answer": None, "reason": None, "error": None}
-    values |= {"answered": {"answer": answer}, "gave_up": {"reason": answer}, "failed": {"error": answer}}.get(
-        status, {}
-    )
+    values |= {
+        "answered": {"answer": answer},
+        "gave_up": {"reason": answer},
+        "failed": {"error": answer},
+    }.get(status, {})
     ended = status not in ("pending", "running")
     with transaction(engine) as session:
         session.execute(
@@ -121,7 +125,15 @@ SELECT batches.month, runs.id, runs.batch_id, :step, :branch, :attempt, :node, :
 
 def step(engine: Engine, run: int, number: int, node: str, came: str, goes: list[str], **more: Any) -> None:
     """One attempt of a node. `more`: branch, attempt, status, update, ms, worker, error."""
-    values = {"run": run, "step": number, "node": node, "came": [came], "goes": goes, "branch": 0, "attempt": 1}
+    values = {
+        "run": run,
+        "step": number,
+        "node": node,
+        "came": [came],
+        "goes": goes,
+        "branch": 0,
+        "attempt": 1,
+    }
     values |= {"status": "succeeded", "ms": 12.5 * number, "worker": "worker-1@host", "error": None}
     update = more.pop("update", {})
     with transaction(engine) as session:
@@ -157,7 +169,15 @@ def add_crag_story(engine: Engine, run: int, said: str, sources: list[str]) -> N
     step(engine, run, 4, "rewrite_query", "decide", ["web_search"], update={"query": f"rewritten {said}"})
     update = {"web_documents": web, "web_status": "ok"}
     step(engine, run, 5, "web_search", "rewrite_query", ["generate"], update=update, worker=said)
-    step(engine, run, 6, "generate", "web_search", ["__end__"], update={"answer": said, "disposition": "answered"})
+    step(
+        engine,
+        run,
+        6,
+        "generate",
+        "web_search",
+        ["__end__"],
+        update={"answer": said, "disposition": "answered"},
+    )
     with transaction(engine) as session:
         session.execute(
             text(
@@ -176,7 +196,15 @@ def add_crag_story(engine: Engine, run: int, said: str, sources: list[str]) -> N
 def add_adaptive_story(engine: Engine, run: int, said: str) -> None:
     """A run of adaptive that went round its loops."""
     way = ["route", "rewrite_query", "retrieve", "select", "assemble", "feedback_on_query", "rewrite_query"]
-    way += ["retrieve", "select", "assemble", "generate", "check_groundedness", "feedback_on_answer", "generate"]
+    way += [
+        "retrieve",
+        "select",
+        "assemble",
+        "generate",
+        "check_groundedness",
+        "feedback_on_answer",
+        "generate",
+    ]
     way += ["check_groundedness", "check_answer", "accept"]
     updates: dict[str, Any] = {
         "rewrite_query": {"query": said},
