@@ -32,7 +32,7 @@ class Story:
 def story(timeline: Sequence[Row], grades: Sequence[Row]) -> Story:
     """`timeline`: rows of `run_timeline`; `grades`: those of `browse.run_grades`."""
     by_document = {grade["document_id"]: grade for grade in grades}  # of several the latest
-    made = Story([step | {"what": what_happened(step)} for step in timeline])
+    made = Story([step | {"what": _what(step)} for step in timeline])
     for step in timeline:
         update = step["state_update"]
         if step["status"] == "succeeded" and isinstance(update, dict):
@@ -55,6 +55,13 @@ def _add(made: Story, step: Row, update: Row, grades: dict[str, Row]) -> None:
     made.checks += [place | check for check in _list(update.get("checks")) if isinstance(check, dict)]
     for key in ("feedback", "query_feedback"):
         made.feedback += [place | {"text": text} for text in _list(update.get(key))]
+
+
+def _what(step: Row) -> str:
+    try:
+        return what_happened(step)
+    except (AttributeError, IndexError, KeyError, TypeError):  # a graph of one's own may mean something else
+        return ""
 
 
 def _list(value: Any) -> list[Any]:

@@ -1,9 +1,9 @@
 """How numbers are written, what the bar shows, and that templates escape."""
 
 import re
-from itertools import pairwise
 from decimal import Decimal
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import pytest
