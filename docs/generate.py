@@ -219,7 +219,8 @@ _SCHEMA_HEAD = """\
 {notice}
 
 The tables below are made by the migrations in `migrations/versions/`, and the views by the files in
-`migrations/views/`. [The history](history.md) explains how to ask them.
+`migrations/views/`. They belong to the program and change with it. People ask the schema `history`, whose names
+stay: [The history](history.md).
 A `?` behind a type means that the column may be NULL.
 """
 _POSTGRES: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -260,7 +261,8 @@ def _views() -> list[tuple[str, str]]:
 
 # -- pages with parts between markers ----------------------------------------------------------------------
 def marked_page(name: str) -> str:
-    """The page as it is, with what stands between its markers made anew."""
+    """The page as it is, with what stands between its markers made anew. What history.md takes from a
+    database is made by history_page.py."""
     return _MARKED.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}{found[3]}", _read(name) or "")
 
 

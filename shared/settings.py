@@ -172,6 +172,11 @@ class Settings(BaseSettings):
     republish_seconds: float = Field(
         30.0, gt=0, description="A ready step that nobody claimed for so long is published again."
     )
+    confirm_above_usd: float = Field(
+        5.0,
+        ge=0,
+        description="`submit` asks first when a batch may cost more than so many US dollars; `--yes` answers.",
+    )
 
     # -- the HTTP API --------------------------------------------------------------------------------
     api_auth: Literal["auto", "required"] = Field(
@@ -203,6 +208,10 @@ class Settings(BaseSettings):
     flower_user: str = Field("cragline", description="User name of Flower's basic auth.")
     flower_password: SecretStr | None = Field(
         None, description="Password of Flower's basic auth. Unset: made once and kept in the home folder."
+    )
+    flower_control: bool = Field(
+        False,
+        description="Let Flower stop workers and revoke or start tasks. Off: it only shows.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_json: bool = Field(False, description="One JSON object a log line instead of text.")

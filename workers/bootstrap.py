@@ -58,7 +58,7 @@ class Parts:
         if plan.provider == "local":
             roles = local_roles(plan, self._minilm, recorder)
         else:
-            settings = self._openai(plan.structured_output)
+            settings = openai_settings(self._settings, plan.structured_output)
             roles = openai_roles(plan, settings, self._settings.chat_model, self._book, recorder)
         return Resources(
             retriever=StoreRetriever(self, plan, recorder), web_search=self._web(recorder), **roles
@@ -68,7 +68,9 @@ class Parts:
         """The embedder of a plan, by the name that a collection keeps: `<provider>/<model>`."""
         if provider == "local":
             return self._minilm
-        return OpenAIEmbedder(self._openai("json_schema"), name.removeprefix("openai/"), recorder)
+        return OpenAIEmbedder(
+            openai_settings(self._settings, "json_schema"), name.removeprefix("openai/"), recorder
+        )
 
     def _check_server(self, plan: Plan) -> None:
         """Texts go where the batch was planned to send them, or nowhere. Raises PermanentError."""
@@ -87,17 +89,6 @@ class Parts:
                 where="openai",
             )
 
-    def _openai(self, method: Any) -> OpenAISettings:
-        settings = self._settings
-        key = settings.openai_api_key
-        return OpenAISettings(
-            api_key=key.get_secret_value() if key else None,
-            base_url=settings.openai_base_url,
-            timeout=settings.model_timeout,
-            method=method,
-            max_output_tokens=settings.max_output_tokens,
-        )
-
     def _web(self, recorder: CallRecorder) -> WebSearch | None:
         key = self._settings.tavily_api_key
         if key is None:
@@ -114,6 +105,18 @@ class Parts:
             if self._store is not None:
                 self._store.close()
                 self._store = None
+
+
+def openai_settings(settings: Settings, method: Any) -> OpenAISettings:
+    """How the server in use is reached; `method`: how structured answers are asked for."""
+    key = settings.openai_api_key
+    return OpenAISettings(
+        api_key=key.get_secret_value() if key else None,
+        base_url=settings.openai_base_url,
+        timeout=settings.model_timeout,
+        method=method,
+        max_output_tokens=settings.max_output_tokens,
+    )
 
 
 class StoreRetriever:

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
-from api.cli import preview, remote, watch
+from api.cli import preflight, preview, remote, watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
 from api.cli.output import print_json
 from api.cli.patience import is_away
 from api.cli.remote import Server, ServerOption
+from api.preflight import Preflight, costs_money, look
 from shared import batches, deliveries, history, knowledge
 from shared.budget import Caps, check_caps
 from shared.clean import counted, one_line
@@ -83,6 +84,12 @@ def submit(
         typer.Option(help="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."),
     ] = None,
     server: ServerOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look at everything, say what it will cost, and submit nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Submit without asking, whatever it may cost.")
+    ] = False,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -95,6 +102,8 @@ def submit(
         preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
         return
     if there := remote.at(server):
+        if check:
+            raise UsageError("--check looks at the models and the store from here; it cannot with --server.")
         options: dict[str, Any] = {
             "pipeline": pipeline,
             "column": column,
@@ -126,6 +135,11 @@ def submit(
     check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
+    found = _look(console, questions, plan, thorough=check, json=json)
+    if check:
+        raise typer.Exit(1 if found.bad else 0)
+    preflight.refuse_bad(found)
+    preflight.confirm(found, plan, settings, console, yes=yes, ask=not json)
     submitted = batches.submit(
         engine,
         plan,
@@ -145,7 +159,11 @@ def submit(
             row = watch.until_ended(engine, submitted.batch_id, console, quiet=json)
         if json:
             row = row or history.progress(engine, submitted.batch_id)
-            print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
+            about = {
+                "question_column": questions.report.question_column,
+                "preflight": preflight.as_json(found),
+            }
+            print_json(watch.as_json(row) | about)
             sys.stdout.flush()  # a disk that is full says so here, where the batch can be named
         elif not watch_:
             console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
@@ -190,6 +208,21 @@ def _named(batch_id: int) -> Iterator[None]:
         raise CraglineError(f"{watch.goes_on(batch_id)} {error.strerror or type(error).__name__}.") from error
     except Exception as error:
         raise CraglineError(f"{watch.goes_on(batch_id)} This failed ({type(error).__name__}).") from error
+
+
+def _look(
+    console: Console, questions: "QuestionFile", plan: Plan, *, thorough: bool, json: bool
+) -> Preflight:
+    """The preflight, said; with --check, --json prints it. The file is read an extra time only for a number."""
+    rows = _counted(questions, console, quiet=json) if thorough or costs_money(plan) else None
+    found = look(get_engine(), get_settings(), plan, rows, thorough=thorough)
+    if json:
+        if thorough:
+            print_json(preflight.as_json(found))
+        return found
+    for line in preflight.lines(found, thorough=thorough):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return found
 
 
 def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:

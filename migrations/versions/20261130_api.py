@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0005_api"
-down_revision = "0004_limits"
+revision = "0006_api"
+down_revision = "0005_history"
 branch_labels = None
 depends_on = None
 
