@@ -124,6 +124,7 @@ def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
         SELECT runs.id AS run_id, runs.batch_id, batches.name AS batch, batches.pipeline, runs.question,
                runs.status, runs.step, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used,
                runs.notes, runs.admitted_at, runs.ended_at, runs.round, runs.first_step, runs.forked_from,
+               runs.reused_from, runs.saved_usd,
                ARRAY(SELECT row_number FROM batch_rows WHERE batch_rows.run_id = runs.id
                       ORDER BY row_number) AS rows
           FROM runs JOIN batches ON batches.id = runs.batch_id

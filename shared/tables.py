@@ -28,6 +28,8 @@ from shared.knowledge_tables import Collection as Collection
 from shared.knowledge_tables import CollectionAlias as CollectionAlias
 from shared.knowledge_tables import IngestedDocument as IngestedDocument
 from shared.knowledge_tables import IngestFile as IngestFile
+from shared.reuse_tables import Flight as Flight
+from shared.reuse_tables import Retrieval as Retrieval
 from shared.statuses import (
     BatchStatus,
     CallStatus,
@@ -115,6 +117,7 @@ class Run(Base):
         Index("ix_runs_batch_id_first_row", "batch_id", "first_row"),
         Index("ix_runs_pending", "batch_id", "first_row", postgresql_where=text("status = 'pending'")),
         Index("ix_runs_running", "id", postgresql_where=text("status = 'running'")),
+        Index("ix_runs_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
         Index(None, "forked_from", postgresql_where=text("forked_from IS NOT NULL")),
     )
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # from the sequence runs_id_seq, in blocks
@@ -129,6 +132,10 @@ class Run(Base):
     sources: Mapped[list[Any] | None]  # [{title, source, page, origin}], in the order they are cited
     web_used: Mapped[bool | None]
     notes: Mapped[list[str]] = mapped_column(server_default="{}")  # labelled degradations
+    collection_version: Mapped[int | None]  # of the collection, when the run was admitted
+    reuse_key: Mapped[str | None]  # equal for runs that would come to the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the run that this one's answer was taken over from
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that run cost
     admitted_at: Mapped[datetime | None]  # for the first time
     ended_at: Mapped[datetime | None]
     round: Mapped[int] = mapped_column(Integer, server_default="1")  # one more for each retry
@@ -276,6 +283,7 @@ class ModelCall(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_model_calls_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -297,6 +305,9 @@ class ModelCall(Base):
     output_tokens: Mapped[int | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no known price
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     called_at: Mapped[datetime] = now_column()
 
 
@@ -317,6 +328,7 @@ class WebSearch(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_web_searches_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -333,6 +345,9 @@ class WebSearch(Base):
     error: Mapped[str | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     searched_at: Mapped[datetime] = now_column()
 
 

@@ -15,12 +15,13 @@ from workers.ingest import ingest_file
 from workers.models.minilm import MiniLM
 from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
-from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
+from workers.models.roles import CallRecorder, Document, Embedder, RetrievalSpec, WebSearch
 from workers.nodes.resources import Resources
 from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.limits.limiter import Limiter
+from workers.runner.limits.waiting import WaitingRecorder
 from workers.runner.prompts import PromptBook
 from workers.runner.runtime import Runtime
 from workers.stores.local_owner import open_store
@@ -130,13 +131,21 @@ class StoreRetriever:
     def retrieve(self, query: str, k: int) -> list[Document]:
         plan = self._plan
         mode: Retrieval = plan.params.get("retrieval", "dense")  # as it was before there was a choice
-        vector: list[float] = []
-        if mode != "sparse":  # words need no embedding, which may cost money
-            embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
-            vector = embedder.embed_query(query)
-        return self._parts.store.search(
-            plan.collection, vector, k, text=query, mode=mode, filters=plan.params.get("filter")
-        )
+        filters = plan.params.get("filter")
+        embedded = mode != "sparse"  # words need no embedding, which may cost money
+
+        def search() -> list[Document]:
+            vector: list[float] = []
+            if embedded:
+                embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
+                vector = embedder.embed_query(query)
+            return self._parts.store.search(
+                plan.collection, vector, k, text=query, mode=mode, filters=filters
+            )
+
+        model = plan.embedding_model if embedded else ""
+        spec = RetrievalSpec(plan.collection, query, k, mode, filters or {}, model)
+        return self._recorder.retrieval(spec, search)
 
 
 def check_embedding(settings: Settings, engine: Engine) -> None:
@@ -158,7 +167,11 @@ def build_runtime(
     check_embedding(settings, engine)
     store = open_store(settings, own=True) if own_store else None
     parts = Parts(settings, engine, store)
+    limiter = Limiter(settings)
     heartbeat = Heartbeat(engine, settings.heartbeat_seconds, settings.lease_seconds)
+
+    def in_line(file_id: int) -> CallRecorder:
+        return WaitingRecorder(limiter, server_of(settings), f"ingest {file_id}", settings.model_timeout)
 
     def ingest(file_id: int) -> None:
         owned = parts.store
@@ -166,7 +179,7 @@ def build_runtime(
         ingest_file(
             file_id,
             store=owned,
-            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings)),
+            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings), in_line(file_id)),
             engine=engine,
             chunk_tokens=settings.chunk_tokens,
             chunk_overlap=settings.chunk_overlap,
@@ -179,7 +192,7 @@ def build_runtime(
     return Runtime(
         settings=settings,
         engine=engine,
-        executor=Executor(engine, settings, parts, heartbeat, worker, Limiter(settings)),
+        executor=Executor(engine, settings, parts, heartbeat, worker, limiter),
         heartbeat=heartbeat,
         ingest_file=ingest,
         close=close,

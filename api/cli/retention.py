@@ -14,15 +14,16 @@ from api.cli.acting import By, Reason, actor, moment
 from api.cli.output import console, print_json, table
 from api.cli.preflight import NotConfirmed
 from shared import retention as work
-from shared.archive import archive_jsonl
 from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import UsageError
+from shared.export import export_batch
 from shared.retention import Month
 
 
 class Form(StrEnum):
     JSONL = "jsonl"
+    PARQUET = "parquet"
 
 
 def retention(
@@ -85,8 +86,13 @@ def _cutoff(older_than: str | None, before: str | None) -> datetime:
 def _archiver(folder: Path | None, form: Form) -> Callable[[int], str] | None:
     if folder is None:
         return None
-    assert form == Form.JSONL
-    return lambda batch_id: archive_jsonl(get_engine(), batch_id, folder)
+
+    def archive(batch_id: int) -> str:
+        place = folder / f"batch-{batch_id}"
+        export_batch(get_engine(), batch_id, place, form.value)
+        return str(place)
+
+    return archive
 
 
 def _confirm(going: list[Month], *, yes: bool, ask: bool) -> None:

@@ -28,7 +28,7 @@ from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import get_settings
+from shared.settings import Reuse, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -65,6 +65,12 @@ def submit(
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
     ] = None,
+    reuse: Annotated[
+        Reuse | None,
+        typer.Option(
+            help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is found in the file, and submit nothing.")
     ] = False,
@@ -79,17 +85,17 @@ def submit(
     weight: Weight = None,
     max_in_flight: MaxInFlight = None,
     by: By = None,
-    callback_url: Annotated[
-        str | None,
-        typer.Option(help="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."),
-    ] = None,
-    server: ServerOption = None,
     check: Annotated[
         bool, typer.Option("--check", help="Look at everything, say what it will cost, and submit nothing.")
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Submit without asking, whatever it may cost.")
     ] = False,
+    callback_url: Annotated[
+        str | None,
+        typer.Option(help="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."),
+    ] = None,
+    server: ServerOption = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -127,7 +133,7 @@ def submit(
     settings, console = get_settings(), Console(stderr=json)
     callback = deliveries.checked_callback(settings, callback_url)
     request = batches.Request(None, callback) if callback else None
-    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column, sheet=sheet, header_row=header_row)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)

@@ -15,7 +15,7 @@ SELECT id AS batch_id,                       -- the batch's number
        run_count,                            -- distinct questions, each of which is a run
        month,                                -- first day of the month of submission: the partition of its transitions
        submitted_by,                         -- who submitted it, by a name of their own
-       owner,                                -- owner of the API key it was submitted with; NULL: the command line [needs batches.owner]
+       owner,                                -- owner of the API key it was submitted with; NULL: the command line
        pause_reason,                         -- why it is paused, or was last
        priority,                             -- the higher is admitted first
        weight,                               -- share of the window among batches of one priority

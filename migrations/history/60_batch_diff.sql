@@ -21,29 +21,32 @@ WITH asked AS MATERIALIZED (
            coalesce(runs.answer, runs.reason, runs.error) AS answer,
            ARRAY(SELECT source ->> 'source' FROM jsonb_array_elements(runs.sources) AS source) AS sources,
            run_costs.cost_usd, matched.key,
+           coalesce(
+               runs.reused_from,  -- the grades of a run that was taken over are those of the original [needs runs.reused_from]
+               runs.run_id) AS graded_run,
            row_number() OVER (PARTITION BY runs.batch_id, matched.key ORDER BY runs.first_row, runs.run_id) AS place
       FROM history.runs
       JOIN history.run_costs ON run_costs.run_id = runs.run_id
      CROSS JOIN LATERAL (SELECT regexp_replace(btrim(normalize(runs.question)), '\s+', ' ', 'g') AS key) AS matched
      WHERE runs.batch_id IN (batch_a, batch_b)),
 pairs AS MATERIALIZED (
-    SELECT a.run_id AS run_a, b.run_id AS run_b
+    SELECT a.run_id AS run_a, b.run_id AS run_b, a.graded_run AS graded_a, b.graded_run AS graded_b
       FROM (SELECT * FROM asked WHERE batch_id = batch_a) AS a
       FULL JOIN (SELECT * FROM asked WHERE batch_id = batch_b) AS b ON b.key = a.key AND b.place = a.place),
 labels AS MATERIALIZED (
     SELECT DISTINCT ON (grades.run_id, grades.document_id) grades.run_id, grades.document_id, grades.label
-      FROM history.grades WHERE grades.batch_id IN (batch_a, batch_b)
+      FROM history.grades WHERE grades.run_id IN (SELECT graded_run FROM asked)
      ORDER BY grades.run_id, grades.document_id, grades.step DESC),
 regraded AS (
     SELECT pairs.run_a, pairs.run_b,
            count(*) FILTER (WHERE a.label <> b.label) AS grades_changed,
            count(*) FILTER (WHERE a.label IS NULL OR b.label IS NULL) AS documents_changed
       FROM pairs
-      JOIN (SELECT run_a, document_id FROM pairs JOIN labels ON labels.run_id = run_a
+      JOIN (SELECT run_a, document_id FROM pairs JOIN labels ON labels.run_id = graded_a
              UNION
-            SELECT run_a, document_id FROM pairs JOIN labels ON labels.run_id = run_b) AS seen ON seen.run_a = pairs.run_a
-      LEFT JOIN labels AS a ON a.run_id = pairs.run_a AND a.document_id = seen.document_id
-      LEFT JOIN labels AS b ON b.run_id = pairs.run_b AND b.document_id = seen.document_id
+            SELECT run_a, document_id FROM pairs JOIN labels ON labels.run_id = graded_b) AS seen ON seen.run_a = pairs.run_a
+      LEFT JOIN labels AS a ON a.run_id = pairs.graded_a AND a.document_id = seen.document_id
+      LEFT JOIN labels AS b ON b.run_id = pairs.graded_b AND b.document_id = seen.document_id
      WHERE pairs.run_b IS NOT NULL
      GROUP BY pairs.run_a, pairs.run_b)
 SELECT coalesce(a.question, b.question), pairs.run_a, pairs.run_b, a.status, b.status, a.answer, b.answer,

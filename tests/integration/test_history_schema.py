@@ -1,5 +1,6 @@
 """The schema `history`: every name explained, readable by the reader alone, and in no migration's way."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -8,9 +9,21 @@ from sqlalchemy import Engine, text
 
 from migrations import history_schema
 from shared import history, migrate
+from shared.db import make_engine
 from shared.stack.testing import Servers
 from tests.conftest import drop_database, make_database
 from tests.integration.cluster import read_rows
+
+
+@pytest.fixture(scope="module")
+def untouched(servers: Servers) -> Iterator[Engine]:
+    """One database for the tests that only look."""
+    name, url = make_database(servers)
+    engine = make_engine(url)
+    yield engine
+    engine.dispose()
+    drop_database(servers, name)
+
 
 VIEWS = """
 SELECT relname::text AS name, obj_description(oid, 'pg_class') AS about FROM pg_class
@@ -28,15 +41,15 @@ SELECT proname::text AS name, obj_description(oid, 'pg_proc') AS about FROM pg_p
 
 
 @pytest.mark.parametrize(("query", "least"), [(VIEWS, 20), (COLUMNS, 200), (FUNCTIONS, 5)])
-def test_everything_has_a_comment(database: Engine, query: str, least: int) -> None:
-    found = read_rows(database, query)
+def test_everything_has_a_comment(untouched: Engine, query: str, least: int) -> None:
+    found = read_rows(untouched, query)
     assert len(found) >= least
     assert [row.name for row in found if not row.about or len(row.about) < 3] == []
     assert [row.name for row in found if row.about != row.about.strip()] == []
 
 
-def test_a_comment_belongs_to_its_column(database: Engine) -> None:
-    said = {row.name: row.about for row in read_rows(database, COLUMNS)}
+def test_a_comment_belongs_to_its_column(untouched: Engine) -> None:
+    said = {row.name: row.about for row in read_rows(untouched, COLUMNS)}
     assert said["runs.run_id"] == "the run's number"
     assert said["collections.aliases"] == "its other names"
     assert said["loop_economics.changed_verdict"].startswith("whether a bad verdict became a good one")
@@ -76,10 +89,10 @@ SELECT relname::text AS name, array_agg(attname::text) FILTER (WHERE NOT seen) A
 """
 
 
-def test_a_new_column_is_shown_or_said_to_be_internal(database: Engine) -> None:
+def test_a_new_column_is_shown_or_said_to_be_internal(untouched: Engine) -> None:
     """Of tables that the schema shows at all."""
     left_out = {
-        row.name: set(row.columns) - INTERNAL.get(row.name, set()) for row in read_rows(database, UNSEEN)
+        row.name: set(row.columns) - INTERNAL.get(row.name, set()) for row in read_rows(untouched, UNSEEN)
     }
     assert {name: columns for name, columns in left_out.items() if columns} == {}, (
         "add it to migrations/history/, or to INTERNAL above"
@@ -92,18 +105,18 @@ def test_every_file_makes_what_it_is_called() -> None:
         assert path.stem.partition("_")[2] == made.name
 
 
-def test_the_reader_reads_the_schema_and_nothing_else(database: Engine) -> None:
-    for row in read_rows(database, VIEWS):
-        history.query(database, f"SELECT * FROM {row.name}")
+def test_the_reader_reads_the_schema_and_nothing_else(untouched: Engine) -> None:
+    for row in read_rows(untouched, VIEWS):
+        history.query(untouched, f"SELECT * FROM {row.name}")
     granted = read_rows(
-        database,
+        untouched,
         "SELECT relnamespace::regnamespace::text || '.' || relname AS name FROM pg_class"
         " WHERE relkind IN ('r', 'v', 'm', 'p', 'S') AND relnamespace = 'public'::regnamespace"
         f" AND has_table_privilege('{history.READER}', oid, 'SELECT, INSERT, UPDATE, DELETE')",
     )
     assert granted == []
     writable = read_rows(
-        database,
+        untouched,
         "SELECT relname FROM pg_class WHERE relnamespace = 'history'::regnamespace AND relkind = 'v'"
         f" AND has_table_privilege('{history.READER}', oid, 'INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')",
     )
@@ -121,10 +134,10 @@ def test_a_login_that_may_not_make_roles_is_told_and_goes_on(
     assert "CREATE ROLE cragline_of_nobody NOLOGIN" in capsys.readouterr().out
 
 
-def test_an_upgrade_with_nothing_to_do_leaves_the_views_alone(database: Engine) -> None:
-    before = _oids(database)
-    migrate.upgrade(_url(database))
-    assert _oids(database) == before != []
+def test_an_upgrade_with_nothing_to_do_leaves_the_views_alone(untouched: Engine) -> None:
+    before = _oids(untouched)
+    migrate.upgrade(_url(untouched))
+    assert _oids(untouched) == before != []
 
 
 def test_views_of_an_older_release_are_made_anew(database: Engine) -> None:
@@ -180,7 +193,7 @@ def test_a_view_of_somebodys_own_is_never_dropped(database: Engine) -> None:
     assert read_rows(database, "SELECT * FROM public.mine") == []
 
 
-def test_an_object_waits_for_what_it_needs(database: Engine) -> None:
+def test_an_object_waits_for_what_it_needs() -> None:
     made = history_schema.read(
         "-- About it.\n-- needs: events\nCREATE VIEW history.x AS\nSELECT 1 AS one -- a one\n;"
     )

@@ -192,18 +192,18 @@ def test_a_reader_that_stays_keeps_it_waiting_only_shortly(bench: Bench) -> None
     assert bench.rows("SELECT * FROM events WHERE action = 'dropped'") == []
 
 
-def test_everything_of_a_batch_is_archived_first(bench: Bench, say: Say, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_everything_of_a_batch_is_archived_first(bench: Bench, say: Say, tmp_path: Path, form: str) -> None:
     batch = ended(bench, JANUARY)
     rows = left(bench, batch)
-    said = json.loads(
-        say("--before", "2026-06-01", "--archive", str(tmp_path), "--yes", "--json", "--by", "kim")
-    )
-    assert said["dropped"]["2026-01"]["runs"] == 3
+    words = ("--before", "2026-06-01", "--archive", str(tmp_path), "--format", form, "--yes", "--json")
+    assert json.loads(say(*words))["dropped"]["2026-01"]["runs"] == 3
     place = tmp_path / f"batch-{batch}"
-    kept = {table: (place / f"{table}.jsonl").read_text().splitlines() for table in rows}
-    assert {table: len(lines) for table, lines in kept.items()} == rows
-    assert json.loads((place / "archive.json").read_text())["rows"]["runs"] == 3
-    assert json.loads(kept["transitions"][0])["state_update"]["documents"][0]["title"] == "Doc A"
+    counts = json.loads((place / "export.json").read_text())["rows"]
+    assert {table: counts[table] for table in ("runs", "transitions", "grades", "events")} == {
+        table: rows[table] for table in ("runs", "transitions", "grades", "events")
+    }
+    assert (place / f"transitions.{form}").stat().st_size > 0
     event = bench.one("SELECT detail FROM events WHERE batch_id = :b", b=batch)
     assert event.detail["archive"] == str(place)
 

@@ -24,6 +24,7 @@ RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
     "batch_progress_v2.sql": "a168edd3992ef669b15590d3f52de0cc33264ec734d714d7f173812a503e17d5",
     "batch_progress_v3.sql": "f06307acbecfa7d8767016e75772c879374b1d3d59b4a79087f70f1a72d3bc49",
+    "batch_progress_v4.sql": "1f59667a9c69a0b50cb29c021459ecc66ad2e338b43f7b4ae7ab599ffee1974b",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
     "lost_runs_v2.sql": "58f4eb754940070ada284e510665f38976ef3c66119b958bdf00918e925a203a",
@@ -60,6 +61,10 @@ SEED = [
     "INSERT INTO budgets (batch_id) SELECT id FROM batches",
     "INSERT INTO reservations (batch_id, run_id, step, branch, attempt, role, cost_usd, tokens)"
     " SELECT id, 1, 1, 0, 1, 'r', 0.01, 100 FROM batches",
+    "INSERT INTO retrievals (batch_id, run_id, step, branch, attempt, collection, collection_version, query, k,"
+    " mode, filters, request_hash, documents, duration_ms)"
+    " SELECT id, 1, 1, 0, 1, 'c', 1, 'q', 4, 'dense', '{}', 'h', '[]', 0 FROM batches",
+    "INSERT INTO flights (key, run_id, step, branch, attempt) VALUES ('k', 1, 1, 0, 1)",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
     "INSERT INTO events (batch_id, actor, action) SELECT id, 'kim', 'submitted' FROM batches",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",
@@ -256,7 +261,7 @@ def test_a_transition_is_never_changed(database: Engine, statement: str) -> None
 def test_history_survives_its_batch(database: Engine) -> None:
     execute(database, *SEED, "DELETE FROM batches")
     assert scalars(database, "SELECT count(*) FROM transitions") == [2]
-    for table in ("runs", "claims", "grades", "model_calls", "web_searches", "batch_rows"):
+    for table in ("runs", "claims", "grades", "model_calls", "web_searches", "retrievals", "batch_rows"):
         assert scalars(database, f"SELECT count(*) FROM {table}") == [0]
 
 

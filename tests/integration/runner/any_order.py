@@ -290,6 +290,7 @@ class _Tools:
     def __init__(self, world: World, recorder: Any) -> None:
         self._world = world
         self._recorder = recorder
+        self._must_be_open("is begun")
 
     def call(self, name: str) -> str:
         spec = CallSpec("query_rewriter", "openai", "gpt-4.1-mini", "v1", {"name": name})
@@ -299,14 +300,18 @@ class _Tools:
         return answer
 
     def _perform(self, name: str) -> CallResult:
-        won, world = self._recorder._won, self._world
-        values = {"r": won.run_id, "s": won.step, "b": won.branch}
-        if world.bench.rows(_STORED, **values):
-            world.wrong.append(f"{name} of {values} is paid again")
-        if world.bench.one("SELECT status FROM batches WHERE id = :b", b=won.batch_id).status != "open":
-            world.wrong.append(f"{name} of {values} is paid although its batch is not open")
-        world.at(WITHIN, self._recorder)
+        self._must_be_open("is paid")
+        won = self._recorder._won
+        if self._world.bench.rows(_STORED, r=won.run_id, s=won.step, b=won.branch):
+            self._world.wrong.append(f"{name} of {won} is paid again")
+        self._world.at(WITHIN, self._recorder)
         return CallResult(name.upper(), 10, 2)
+
+    def _must_be_open(self, what: str) -> None:
+        won = self._recorder._won
+        (batch,) = self._world.bench.rows("SELECT status FROM batches WHERE id = :b", b=won.batch_id)
+        if batch.status != "open":
+            self._world.wrong.append(f"{won} {what} although its batch is {batch.status}")
 
 
 _STORED = "SELECT FROM model_calls WHERE run_id = :r AND step = :s AND branch = :b AND status = 'ok'"
