@@ -5,8 +5,10 @@ from typing import Annotated
 from fastapi import Path
 from sqlalchemy import Engine
 
+from api.problems import ApiError
 from api.schemas import MAX_ID
 from shared import history
+from shared.control import Share
 from shared.errors import NotFound
 from shared.keys import Principal
 
@@ -20,3 +22,12 @@ def visible_batch(engine: Engine, principal: Principal, batch_id: int) -> str | 
     if not principal.is_admin and owner != principal.owner:
         raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
     return owner
+
+
+def fair(principal: Principal, share: Share) -> Share:
+    """`share`, unless it would take places from others' batches, which is for admins. Raises ApiError."""
+    if not principal.is_admin and ((share.priority or 0) > 0 or (share.weight or 0) > 1):
+        raise ApiError(
+            403, "scope", "A priority above 0 and a weight above 1 need a key with the scope 'admin'."
+        )
+    return share

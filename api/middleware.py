@@ -6,7 +6,7 @@ import structlog
 from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
@@ -28,6 +28,7 @@ SECURITY_HEADERS = {
 }
 UPLOADS = ("/v1/batches", "/v1/ingests", "/upload", "/upload/look")  # where files may be sent to
 _MB = 1_000_000
+_CLIENT_LEFT = 499  # in the log only
 SMALL = 1 * _MB  # bytes of any other body
 
 
@@ -81,6 +82,8 @@ class LogLine:
 
         try:
             await self._app(scope, receive, noting)
+        except ClientDisconnect:  # in the middle of its own body: there is nobody to answer
+            status = _CLIENT_LEFT
         except Exception as error:
             if status:  # half an answer cannot become another one
                 raise

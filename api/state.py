@@ -30,6 +30,7 @@ class ApiState:
         self.rates: Rates = Rates(settings.api_rate)
         self.metrics: Metrics = Metrics()
         self.figures: Figures = Figures()
+        self.streams = 0  # progress streams that are open
         self._engine = engine
         self._queue: Any = None
         self._making = threading.Lock()

@@ -75,6 +75,16 @@ async def receive(request: Request, into: Path, filename: str | None) -> Receive
     return Received(into, [path], [digest])
 
 
+async def small_body(request: Request, most: int, remedy: str) -> bytes:
+    """A body that is read in memory. Raises ApiError 413 with the remedy beyond `most` bytes."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise ApiError(413, "too-large", f"This may have at most {most:,} bytes. {remedy}")
+    return bytes(body)
+
+
 def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 

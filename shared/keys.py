@@ -9,10 +9,10 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import Engine, func, or_, select, update
 
+from shared.api_tables import ApiKey
 from shared.clean import clean_text, one_line
 from shared.db import transaction
 from shared.errors import NotFound, UsageError
-from shared.tables import ApiKey
 
 Scope = Literal["submit", "read", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from shared.errors import UsageError
 
 Provider = Literal["local", "openai"]
+Reuse = Literal["off", "batch", "all"]
 
 
 class ModelLimits(BaseModel):
@@ -157,6 +158,19 @@ class Settings(BaseSettings):
     chunk_tokens: int = Field(250, ge=20, le=2000, description="Size of a chunk, in tokens.")
     chunk_overlap: int = Field(25, ge=0, description="Tokens that two neighbouring chunks share.")
 
+    # -- identical work ------------------------------------------------------------------------------
+    reuse: Reuse = Field(
+        "batch",
+        description="Identical paid work is done once: within a batch, across all batches that say `all`, or "
+        "off. A batch may say otherwise with `--reuse`.",
+    )
+    reuse_days: float = Field(
+        30.0, gt=0, description="How old a stored result may be that another run takes over, in days."
+    )
+    reuse_web_hours: float = Field(
+        24.0, gt=0, description="The same for what a web search brought, in hours; the web changes faster."
+    )
+
     # -- the runner ----------------------------------------------------------------------------------
     window: int = Field(128, ge=1, description="Runs in flight at once, over all batches.")
     worker_threads: int = Field(16, ge=1, description="Threads of one worker process.")
@@ -171,6 +185,12 @@ class Settings(BaseSettings):
     heartbeat_seconds: float = Field(5.0, gt=0, description="How often a worker renews its claims.")
     republish_seconds: float = Field(
         30.0, gt=0, description="A ready step that nobody claimed for so long is published again."
+    )
+
+    confirm_above_usd: float = Field(
+        5.0,
+        ge=0,
+        description="`submit` asks first when a batch may cost more than so many US dollars; `--yes` answers.",
     )
 
     # -- the HTTP API --------------------------------------------------------------------------------
@@ -203,6 +223,10 @@ class Settings(BaseSettings):
     flower_user: str = Field("cragline", description="User name of Flower's basic auth.")
     flower_password: SecretStr | None = Field(
         None, description="Password of Flower's basic auth. Unset: made once and kept in the home folder."
+    )
+    flower_control: bool = Field(
+        False,
+        description="Let Flower stop workers and revoke or start tasks. Off: it only shows.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_json: bool = Field(False, description="One JSON object a log line instead of text.")

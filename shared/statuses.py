@@ -17,7 +17,7 @@ UNENDED = (BatchStatus.OPEN, BatchStatus.PAUSED)
 
 
 class RunStatus(StrEnum):
-    PENDING = "pending"  # a row, not yet admitted to the window. -> running, cancelled
+    PENDING = "pending"  # a row, not yet admitted to the window. -> running, cancelled; answered, gave_up (taken over)
     RUNNING = "running"  # admitted: it has a claim that is ready or running. -> any disposition
     ANSWERED = "answered"  # an answer with its sources. -> pending (a retry: its next round)
     GAVE_UP = "gave_up"  # an honest "could not answer", with `reason`. -> pending (a retry)

@@ -21,24 +21,23 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from shared.api_tables import ApiKey as ApiKey
-from shared.api_tables import Heartbeat as Heartbeat
-from shared.api_tables import IdempotencyKey as IdempotencyKey
-from shared.api_tables import MetricState as MetricState
-from shared.api_tables import MetricSum as MetricSum
-from shared.api_tables import WebhookDelivery as WebhookDelivery
+from shared import api_tables as api_tables
 from shared.budget_tables import Budget as Budget
 from shared.budget_tables import Reservation as Reservation
+from shared.knowledge_tables import Collection as Collection
+from shared.knowledge_tables import CollectionAlias as CollectionAlias
+from shared.knowledge_tables import IngestedDocument as IngestedDocument
+from shared.knowledge_tables import IngestFile as IngestFile
+from shared.reuse_tables import Flight as Flight
+from shared.reuse_tables import Retrieval as Retrieval
 from shared.statuses import (
     BatchStatus,
     CallStatus,
     ClaimStatus,
     EventAction,
-    FileStatus,
     GradeLabel,
     RunStatus,
     TransitionStatus,
-    WorkKind,
 )
 from shared.table_base import Base as Base
 from shared.table_base import id_column, now_column
@@ -118,6 +117,7 @@ class Run(Base):
         Index("ix_runs_batch_id_first_row", "batch_id", "first_row"),
         Index("ix_runs_pending", "batch_id", "first_row", postgresql_where=text("status = 'pending'")),
         Index("ix_runs_running", "id", postgresql_where=text("status = 'running'")),
+        Index("ix_runs_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
         Index(None, "forked_from", postgresql_where=text("forked_from IS NOT NULL")),
     )
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # from the sequence runs_id_seq, in blocks
@@ -132,6 +132,10 @@ class Run(Base):
     sources: Mapped[list[Any] | None]  # [{title, source, page, origin}], in the order they are cited
     web_used: Mapped[bool | None]
     notes: Mapped[list[str]] = mapped_column(server_default="{}")  # labelled degradations
+    collection_version: Mapped[int | None]  # of the collection, when the run was admitted
+    reuse_key: Mapped[str | None]  # equal for runs that would come to the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the run that this one's answer was taken over from
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that run cost
     admitted_at: Mapped[datetime | None]  # for the first time
     ended_at: Mapped[datetime | None]
     round: Mapped[int] = mapped_column(Integer, server_default="1")  # one more for each retry
@@ -202,7 +206,7 @@ class Transition(Base):
             unique=True,
             postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
         ),
-        Index(None, "recorded_in", postgresql_using="brin"),
+        Index(None, "recorded_in", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
         {"postgresql_partition_by": "RANGE (month)"},
     )
     month: Mapped[date]
@@ -279,6 +283,7 @@ class ModelCall(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_model_calls_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -300,6 +305,9 @@ class ModelCall(Base):
     output_tokens: Mapped[int | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no known price
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     called_at: Mapped[datetime] = now_column()
 
 
@@ -320,6 +328,7 @@ class WebSearch(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_web_searches_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -336,6 +345,9 @@ class WebSearch(Base):
     error: Mapped[str | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     searched_at: Mapped[datetime] = now_column()
 
 
@@ -368,76 +380,3 @@ class Prompt(Base):
     version: Mapped[str]  # first 12 hex digits of the text's SHA-256
     text: Mapped[str]
     first_seen_at: Mapped[datetime] = now_column()
-
-
-class Collection(Base):
-    """What is known of a collection outside the vector store: who embedded it, and how wide."""
-
-    __tablename__ = "collections"
-    __table_args__ = (CheckConstraint("dimension > 0", name="dimension"),)
-    name: Mapped[str] = mapped_column(primary_key=True)
-    embedding_model: Mapped[str]  # "<provider>/<model>"
-    dimension: Mapped[int] = mapped_column(Integer)
-    created_at: Mapped[datetime] = now_column()
-    description: Mapped[str | None]  # what is in it, in a person's words; prompts may use it
-
-
-class CollectionAlias(Base):
-    """Another name for a collection. Resolved when a batch is submitted, so a running batch keeps its own."""
-
-    __tablename__ = "collection_aliases"
-    name: Mapped[str] = mapped_column(primary_key=True)  # never the name of a collection
-    target: Mapped[str] = mapped_column(ForeignKey("collections.name"))  # a target cannot be deleted
-    set_at: Mapped[datetime] = now_column()
-
-
-class IngestFile(Base):
-    """A file, site or repository to ingest, or another piece of work: the unit of the task `ingest.file`."""
-
-    __tablename__ = "ingest_files"
-    __table_args__ = (
-        one_of("status", FileStatus),
-        one_of("kind", WorkKind),
-        Index(None, "ingest_id"),
-        Index("ix_ingest_files_open", "id", postgresql_where=text("status IN ('pending', 'running')")),
-    )
-    id: Mapped[int] = id_column()
-    ingest_id: Mapped[str]  # one call of `cragline ingest`: a UUID
-    collection: Mapped[str]
-    kind: Mapped[str] = mapped_column(server_default=WorkKind.FILE)
-    path: Mapped[str]  # absolute; a URL; `git+https://...`; empty where the whole collection is meant
-    options: Mapped[dict[str, Any] | None]  # of a site or repository: depth, max_pages, include, prune, ...
-    status: Mapped[str] = mapped_column(server_default=FileStatus.PENDING)
-    documents: Mapped[int] = mapped_column(Integer, server_default="0")
-    chunks_added: Mapped[int] = mapped_column(Integer, server_default="0")
-    chunks_unchanged: Mapped[int] = mapped_column(Integer, server_default="0")
-    chunks_removed: Mapped[int] = mapped_column(Integer, server_default="0")
-    documents_removed: Mapped[int] = mapped_column(Integer, server_default="0")
-    error: Mapped[str | None]
-    notes: Mapped[list[str]] = mapped_column(server_default="{}")
-    worker: Mapped[str | None]
-    created_at: Mapped[datetime] = now_column()
-    started_at: Mapped[datetime | None]
-    touched_at: Mapped[datetime | None]  # heartbeat while running
-    ended_at: Mapped[datetime | None]
-
-
-class IngestedDocument(Base):
-    """A document that is in a collection, with the hash that tells whether it changed."""
-
-    __tablename__ = "documents"
-    __table_args__ = (
-        Index("uq_documents_collection_source", "collection", "source", unique=True),
-        Index(None, "collection", "path"),
-        Index(None, "collection", "root"),
-    )
-    id: Mapped[int] = id_column()
-    collection: Mapped[str]
-    source: Mapped[str]  # its identity: a path, `path#id` of a record, a URL, `repository:path`
-    path: Mapped[str]  # the file or page it came from
-    root: Mapped[str] = mapped_column(server_default="")  # what was ingested: the file, site or repository
-    title: Mapped[str]
-    content_hash: Mapped[str]  # SHA-256 over text, title, pages and the chunking
-    chunk_ids: Mapped[list[str]]  # point ids in the vector store
-    embedding_model: Mapped[str]
-    ingested_at: Mapped[datetime] = now_column()

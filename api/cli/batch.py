@@ -83,6 +83,7 @@ def show(batch: BatchId, server: ServerOption = None, json: Json = False) -> Non
     out.print(_facts(f"batch {batch}", shown))
     plan = details["plan"]
     settings = plan["params"] | {"provider": plan["provider"], "embeddings": plan["embedding_model"]}
+    settings |= {"reuse": plan.get("reuse", "off")}
     settings |= {f"model of {role}": model for role, model in plan["models"].items()}
     settings |= {f"prompt of {role}": version for role, version in plan["prompts"].items()}
     out.print(_facts("plan", settings))

@@ -84,6 +84,7 @@ def _print_head(out: Console, details: dict[str, Any]) -> None:
         "question": details["question"],
         "batch": f"{details['batch_id']} ({details['batch']}), pipeline {details['pipeline']}",
         "rows": details["rows"],
+        "taken over from": details["reused_from"] and f"run {details['reused_from']}",
         "status": details["status"],
         "answer": details["answer"],
         "reason": details["reason"],
@@ -125,6 +126,8 @@ def what_happened(step: dict[str, Any]) -> str:
         score = "" if step["grade_score"] is None else f" {step['grade_score']:.2f}"
         return f"{step['grade']}{score}: {cell(step['graded_source'], 50).plain}"
     update = step["state_update"] or {}
+    if "reused_from" in update:
+        return f"taken over from run {update['reused_from']['run']}"
     if "decision" in update:
         return f"{update['decision']['action']}: {update['decision']['why']}"
     if "web_documents" in update:

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
-from api.cli import preview, remote, watch
+from api.cli import preflight, preview, remote, watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
 from api.cli.output import print_json
 from api.cli.patience import is_away
 from api.cli.remote import Server, ServerOption
+from api.preflight import Preflight, costs_money, look
 from shared import batches, deliveries, history, knowledge
 from shared.budget import Caps, check_caps
 from shared.clean import counted, one_line
@@ -27,7 +28,7 @@ from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import get_settings
+from shared.settings import Reuse, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -64,6 +65,12 @@ def submit(
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
     ] = None,
+    reuse: Annotated[
+        Reuse | None,
+        typer.Option(
+            help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is found in the file, and submit nothing.")
     ] = False,
@@ -78,6 +85,12 @@ def submit(
     weight: Weight = None,
     max_in_flight: MaxInFlight = None,
     by: By = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look at everything, say what it will cost, and submit nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Submit without asking, whatever it may cost.")
+    ] = False,
     callback_url: Annotated[
         str | None,
         typer.Option(help="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."),
@@ -95,6 +108,8 @@ def submit(
         preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
         return
     if there := remote.at(server):
+        if check:
+            raise UsageError("--check looks at the models and the store from here; it cannot with --server.")
         options: dict[str, Any] = {
             "pipeline": pipeline,
             "column": column,
@@ -118,7 +133,7 @@ def submit(
     settings, console = get_settings(), Console(stderr=json)
     callback = deliveries.checked_callback(settings, callback_url)
     request = batches.Request(None, callback) if callback else None
-    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column, sheet=sheet, header_row=header_row)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
@@ -126,6 +141,11 @@ def submit(
     check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
+    found = _look(console, questions, plan, thorough=check, json=json)
+    if check:
+        raise typer.Exit(1 if found.bad else 0)
+    preflight.refuse_bad(found)
+    preflight.confirm(found, plan, settings, console, yes=yes, ask=not json)
     submitted = batches.submit(
         engine,
         plan,
@@ -145,7 +165,11 @@ def submit(
             row = watch.until_ended(engine, submitted.batch_id, console, quiet=json)
         if json:
             row = row or history.progress(engine, submitted.batch_id)
-            print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
+            about = {
+                "question_column": questions.report.question_column,
+                "preflight": preflight.as_json(found),
+            }
+            print_json(watch.as_json(row) | about)
             sys.stdout.flush()  # a disk that is full says so here, where the batch can be named
         elif not watch_:
             console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
@@ -190,6 +214,21 @@ def _named(batch_id: int) -> Iterator[None]:
         raise CraglineError(f"{watch.goes_on(batch_id)} {error.strerror or type(error).__name__}.") from error
     except Exception as error:
         raise CraglineError(f"{watch.goes_on(batch_id)} This failed ({type(error).__name__}).") from error
+
+
+def _look(
+    console: Console, questions: "QuestionFile", plan: Plan, *, thorough: bool, json: bool
+) -> Preflight:
+    """The preflight, said; with --check, --json prints it. The file is read an extra time only for a number."""
+    rows = _counted(questions, console, quiet=json) if thorough or costs_money(plan) else None
+    found = look(get_engine(), get_settings(), plan, rows, thorough=thorough)
+    if json:
+        if thorough:
+            print_json(preflight.as_json(found))
+        return found
+    for line in preflight.lines(found, thorough=thorough):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return found
 
 
 def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:

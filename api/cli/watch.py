@@ -60,6 +60,8 @@ def describe(row: dict[str, Any]) -> str:
         parts.append(f"eta {duration(float(row['eta_seconds']))}")
     if row["cost_usd"]:
         parts.append(f"${float(row['cost_usd']):.4f}")
+    if row["saved_usd"]:
+        parts.append(f"${float(row['saved_usd']):.4f} saved")
     if row.get("status") == BatchStatus.PAUSED:
         parts.append(f"paused: {row['pause_reason']}")
     return "; ".join(parts)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from api import uploads
-from api.access import BatchId, visible_batch
+from api.access import BatchId, fair, visible_batch
 from api.cli.output import plain
 from api.problems import ApiError
 from api.schemas import (
@@ -93,6 +93,10 @@ async def submit_batch(
     state = state_of(request)
     async with uploads.folder() as folder:
         if uploads.media_type(request) == "application/json":
+            if query.model_fields_set:
+                raise ApiError(
+                    422, "usage", "With a JSON document the options stand in it, not in the query."
+                )
             options, sets, file, digest = await _from_json(request, folder)
         else:
             received = await uploads.receive(request, folder, query.filename)
@@ -111,17 +115,9 @@ async def submit_batch(
 
 
 async def _from_json(request: Request, folder: Path) -> tuple[BatchOptions, dict[str, Any], Path, str]:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_JSON:
-            raise ApiError(
-                413,
-                "too-large",
-                f"A JSON document has at most {MAX_JSON:,} bytes. Send JSON lines (application/x-ndjson), "
-                "which are read as a stream.",
-            )
-    return await run_in_threadpool(_parsed, bytes(body), folder)
+    remedy = "Send JSON lines (application/x-ndjson), which are read as a stream."
+    body = await uploads.small_body(request, MAX_JSON, remedy)
+    return await run_in_threadpool(_parsed, body, folder)
 
 
 def _parsed(body: bytes, folder: Path) -> tuple[BatchOptions, dict[str, Any], Path, str]:
@@ -187,7 +183,7 @@ def submit_file(
             batches.check_collection(engine, plan)
             rows = _within(questions.rows(), state.settings.api_max_rows)
             name = options.name or file.name
-            share = Share(options.priority, options.weight, options.max_in_flight)
+            share = fair(principal, Share(options.priority, options.weight, options.max_in_flight))
             caps = Caps(options.max_cost_usd, options.max_tokens)
             terms = batches.Terms(share, submitted_by=principal.owner, caps=caps)
             done = batches.submit(engine, plan, name, asdict(questions.report), rows, terms, request)

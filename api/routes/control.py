@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request
 
-from api.access import BatchId, visible_batch
+from api.access import BatchId, fair, visible_batch
 from api.cli.output import plain
 from api.schemas import Act, ActDone, Again, Event, NewShare, Resumption
 from api.security import Reader, Submitter
@@ -87,7 +87,7 @@ def reprioritise_batch(request: Request, principal: Submitter, batch_id: BatchId
     """Change how a batch shares the window with others."""
     engine = state_of(request).engine
     visible_batch(engine, principal, batch_id)
-    wanted = Share(share.priority, share.weight, share.max_in_flight)
+    wanted = fair(principal, Share(share.priority, share.weight, share.max_in_flight))
     actor = principal.owner
     return ActDone(**asdict(control.reprioritise(engine, batch_id, wanted, actor=actor, reason=share.reason)))
 

@@ -14,7 +14,14 @@ from starlette.concurrency import run_in_threadpool
 
 from api import uploads
 from api.problems import ApiError
-from api.schemas import CollectionDetails, CollectionFacts, IngestBody, IngestProgress, IngestStarted
+from api.schemas import (
+    CollectionDetails,
+    CollectionFacts,
+    IngestBody,
+    IngestProgress,
+    IngestStarted,
+    PathNote,
+)
 from api.security import Reader, Submitter, is_local
 from api.state import ApiState, state_of
 from shared import ingest, knowledge
@@ -23,6 +30,7 @@ from shared.keys import Principal
 from shared.sources import SUFFIXES, Options
 
 router = APIRouter(prefix="/v1", tags=["knowledge"])
+MAX_JSON = 1_000_000  # bytes
 Name = Annotated[str, InPath(min_length=1, max_length=100)]
 _REMOTE = re.compile(r"(?:git\+)?https?://", re.IGNORECASE)
 _BODY = {
@@ -69,15 +77,13 @@ async def start_ingest(request: Request, background: BackgroundTasks, principal:
             received = await uploads.receive(request, folder, None)
             made = await run_in_threadpool(_take_files, state, received)
     else:
-        body = await request.body()
+        body = await uploads.small_body(request, MAX_JSON, "Name fewer addresses at once.")
         made = await run_in_threadpool(_take_body, state, principal, is_local(request), body)
     background.add_task(state.publish, lambda: ingest.wake(state.queue, made.file_ids))
     return IngestStarted(ingest_id=made.ingest_id, collection=made.collection, files=len(made.file_ids))
 
 
 def _take_body(state: ApiState, principal: Principal, local: bool, body: bytes) -> ingest.Ingest:
-    if len(body) > uploads.MAX_FIELD * 16:
-        raise ApiError(413, "too-large", "Name fewer addresses at once.")
     try:
         given = IngestBody.model_validate_json(body)
     except ValidationError as error:
@@ -119,7 +125,7 @@ def _take_files(state: ApiState, received: uploads.Received) -> ingest.Ingest:
             raise UsageError(f"{file.name}: only {', '.join(sorted(SUFFIXES))} can be ingested.")
     name = received.fields.get("collection", [state.settings.collection])[-1]
     ingest.check_collection_name(name)
-    place = state.settings.home / "uploads" / knowledge.resolve(state.engine, name)
+    place = _uploads(state) / knowledge.resolve(state.engine, name)
     place.mkdir(mode=0o755, parents=True, exist_ok=True)
     kept = []
     for file in received.files:
@@ -134,7 +140,8 @@ def get_ingest(
     request: Request, principal: Reader, ingest_id: Annotated[str, InPath(max_length=100)]
 ) -> IngestProgress:
     """How far an ingest has come."""
-    now = ingest.progress(state_of(request).engine, ingest_id)
+    state = state_of(request)
+    now = ingest.progress(state.engine, ingest_id)
     counts = {
         name: getattr(now, name)
         for name in IngestProgress.model_fields
@@ -142,7 +149,17 @@ def get_ingest(
     }
     return IngestProgress(
         ingest_id=ingest_id,
-        errors=[{"path": path, "note": note} for path, note in now.failures],
-        notes=[{"path": path, "note": note} for path, note in now.notes],
+        errors=[_note(state, path, note) for path, note in now.failures],
+        notes=[_note(state, path, note) for path, note in now.notes],
         **counts,
     )
+
+
+def _note(state: ApiState, path: str, note: str) -> PathNote:
+    """What is said of a file; of an uploaded one without its place on this machine."""
+    place = f"{_uploads(state)}/"
+    return PathNote(path=path.removeprefix(place), note=note.replace(place, ""))
+
+
+def _uploads(state: ApiState) -> Path:
+    return state.settings.home / "uploads"

@@ -13,9 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from api.access import BatchId, visible_batch
+from api.problems import ApiError
 from api.routes.batches import as_progress
 from api.security import Reader
-from api.state import state_of
+from api.state import ApiState, state_of
 from shared import history
 from shared.errors import NotFound
 from shared.statuses import BatchStatus
@@ -24,6 +25,7 @@ router = APIRouter(prefix="/v1/batches", tags=["batches"])
 POLL_SECONDS = 1.0
 SPARE = 10  # a look that takes long, because the batch is large, is followed by so many times its length
 ALIVE_SECONDS = 15.0  # a comment that keeps proxies from closing a silent stream
+MAX_STREAMS = 200  # of one process: each looks at the database every second or less
 _OVER = (BatchStatus.ENDED, BatchStatus.CANCELLED)
 
 
@@ -45,7 +47,12 @@ async def watch_batch(
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> Response:
     """Progress as server-sent events: one when something has changed, and one at the end, which closes it."""
-    engine = state_of(request).engine
+    state = state_of(request)
+    if state.streams >= MAX_STREAMS:
+        raise ApiError(
+            429, "streams", "Too many progress streams are open. Ask for the batch now and then instead."
+        )
+    engine = state.engine
     await run_in_threadpool(visible_batch, engine, principal, batch_id)
 
     def look() -> dict[str, Any]:
@@ -55,10 +62,19 @@ async def watch_batch(
     if is_over(first) and last_event_id == event_id(first):
         return Response(status_code=204)
     return StreamingResponse(
-        events(look, first, last_event_id),
+        _counted(state, events(look, first, last_event_id)),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},  # nginx would keep the events back
     )
+
+
+async def _counted(state: ApiState, stream: AsyncIterator[str]) -> AsyncIterator[str]:
+    state.streams += 1
+    try:
+        async for event in stream:
+            yield event
+    finally:
+        state.streams -= 1
 
 
 async def events(look: Any, row: dict[str, Any], seen: str | None) -> AsyncIterator[str]:

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0005_api"
-down_revision = "0004_limits"
+revision = "0006_api"
+down_revision = "0005_history"
 branch_labels = None
 depends_on = None
 
@@ -34,7 +34,11 @@ def upgrade() -> None:
         "transitions", "recorded_in", server_default=sa.text("((pg_current_xact_id())::text)::bigint")
     )
     op.create_index(
-        op.f("ix_transitions_recorded_in"), "transitions", ["recorded_in"], postgresql_using="brin"
+        op.f("ix_transitions_recorded_in"),
+        "transitions",
+        ["recorded_in"],
+        postgresql_using="brin",
+        postgresql_with={"autosummarize": "on"},
     )
     _keys()
     _deliveries()

@@ -228,7 +228,7 @@ def test_every_setting_reaches_the_application_and_nothing_else_does() -> None:
     for name in APP | set(WORKERS):
         assert set(SERVICES[name]["environment"]) <= known, name
     assert set(SERVICES["flower"]["environment"]) == known, "a setting is missing in x-settings"
-    only_flower = {"CRAGLINE_FLOWER_USER", "CRAGLINE_FLOWER_PASSWORD"}
+    only_flower = {"CRAGLINE_FLOWER_USER", "CRAGLINE_FLOWER_PASSWORD", "CRAGLINE_FLOWER_CONTROL"}
     for name in set(WORKERS) | {"cragline", "beat", "api"}:
         assert set(SERVICES[name]["environment"]) == known - only_flower, name
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from shared import heartbeats
 from shared.db import transaction
 from shared.queue import CONTROL
-from workers.runner import advance, dispatch, reconcile
+from workers.runner import advance, dispatch, reconcile, reuse
 from workers.runner.advance import Publication
 from workers.runner.flush_watch import heal_if_forgotten
 from workers.runner.graph_adapter import GraphAdapter
@@ -96,6 +96,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
                 publish_branch(app, publication, branch, solo=True)
             except PUBLISH_ERRORS as error:
                 log.warning("publishing failed", run_id=publication.run_id, error=describe(error))
+        _guarded(lambda: reuse.sweep(parts.engine), None)
         for publication in _guarded(lambda: reconcile.join_overdue(parts.engine, parts.settings), []):
             publish_step(app, publication)
         _guarded(lambda: heartbeats.note(parts.engine, heartbeats.RECONCILER), None)

@@ -1,12 +1,15 @@
 """Who may: scopes, owners, revoked keys, rates, and this machine without a key."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
+from typer.testing import CliRunner
 
+from api.cli.main import app as cli
 from api.security import Rates
 from shared import keys
 from shared.settings import Settings
@@ -147,6 +150,15 @@ def test_batches_of_others_do_not_exist(keyed: Api) -> None:
     assert admin.get("/v1/batches", params={"owner": "mine"}).json()["batches"][0]["batch_id"] == batch_id
 
 
+@pytest.mark.parametrize("share", [{"priority": 1}, {"weight": 2}])
+def test_nobody_pushes_forward_but_an_admin(keyed: Api, share: dict[str, Any]) -> None:
+    client, admin = keyed.client(keyed.key("pusher")), keyed.client(keyed.key("boss", "admin"))
+    batch_id = submit(client, priority=-1, weight=0.5)
+    problem(client.post("/v1/batches", json={"questions": QUESTIONS, **share}), 403)
+    problem(client.post(f"/v1/batches/{batch_id}/priority", json=share), 403)
+    assert admin.post(f"/v1/batches/{batch_id}/priority", json=share).status_code == 200
+
+
 # -- without a key ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("host", ["127.0.0.1:8585", "localhost:8585", "[::1]:8585", "LOCALHOST", "127.0.0.2"])
 def test_this_machine_needs_no_key(api: Api, host: str) -> None:
@@ -211,3 +223,25 @@ def test_a_bucket_fills_again() -> None:
     assert rates.wait(1) > 0
     now[0] = 1000.0  # it never holds more than its size
     assert [rates.wait(1) for _ in range(11)][-1] > 0
+
+
+# -- the command ------------------------------------------------------------------------------------------
+def test_keys_are_made_listed_and_revoked_by_the_command(keyed: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.cli.key.get_engine", lambda: keyed.engine)
+    runner = CliRunner()
+
+    def run(*words: str) -> str:
+        done = runner.invoke(cli, ["key", *words])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    token = run("create", "nightly report", "--owner", "zoe", "--scope", "read").strip()
+    assert keyed.client(token).get("/v1/batches").status_code == 200
+    problem(keyed.client(token).post("/v1/batches", json={"questions": ["q"]}), 403)
+    listed = json.loads(run("list", "--json"))
+    mine = next(one for one in listed if one["owner"] == "zoe")
+    assert (mine["name"], mine["scopes"]) == ("nightly report", ["read"])
+    assert mine["last_used_at"]
+    run("revoke", str(mine["id"]))
+    problem(keyed.client(token).get("/v1/batches"), 401)
+    assert runner.invoke(cli, ["key", "create", "x", "--scope", "root"]).exit_code != 0

@@ -205,6 +205,19 @@ def test_a_stream_taken_up_again_does_not_repeat_what_was_seen(
     assert [(kind, data["status"]) for _, kind, data in seen] == [("end", "cancelled")]
 
 
+def test_streams_are_bounded_and_their_places_become_free_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = api.client()
+    batch_id = submit(client)
+    answer_all(api.engine, batch_id)
+    place = f"/v1/batches/{batch_id}/progress"
+    assert told(client.get(place).text)
+    assert api.app.state.cragline.streams == 0
+    monkeypatch.setattr(api.app.state.cragline, "streams", events.MAX_STREAMS)
+    problem(client.get(place), 429)
+
+
 # -- runs and acts ----------------------------------------------------------------------------------------
 def test_a_run_is_shown_with_its_timeline(local: TestClient, engine: Engine) -> None:
     batch_id = submit(local)

@@ -14,7 +14,10 @@ import httpx
 import pytest
 import uvicorn
 from sqlalchemy import Engine
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from api.cli.main import app as cli
 from api.cli.remote import Server, ServerAway
 from api.cli.remote_results import fetch_results
 from api.routes import progress
@@ -139,6 +142,14 @@ def test_a_server_that_is_away_is_told_by_its_address(use_key: Any) -> None:
         Server("http://127.0.0.1:9").batches(1)
 
 
+def test_a_check_never_submits(there: Server, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("Why?\n")
+    before = there.batches(1)
+    done = CliRunner().invoke(cli, ["submit", str(tmp_path / "q.txt"), "--check", "--server", there.url])
+    assert done.exit_code != 0
+    assert there.batches(1) == before
+
+
 # -- what only a real server shows --------------------------------------------------------------------------
 def test_a_client_that_leaves_stops_its_stream(url: str, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "POLL_SECONDS", 0.01)
@@ -175,12 +186,14 @@ def test_an_upload_that_breaks_off_leaves_nothing(
             time.sleep(0.01)
         raise RuntimeError("the client dies")
 
-    with pytest.raises(RuntimeError):
-        httpx.post(f"{url}/v1/batches", headers=headers, content=broken())
-    deadline = time.monotonic() + 10
-    while list(tmp_path.iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    with capture_logs() as lines:
+        with pytest.raises(RuntimeError):
+            httpx.post(f"{url}/v1/batches", headers=headers, content=broken())
+        deadline = time.monotonic() + 10
+        while list(tmp_path.iterdir()) or not lines:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert [line["log_level"] for line in lines] == ["info"]  # no mistake of ours
     assert read_rows(api.engine, "SELECT 1 FROM batches WHERE owner = 'breaker'") == []
 
 

@@ -80,7 +80,7 @@ def token(api: Api) -> str:
 
 @described.parametrize()
 @examples(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     database=None,

@@ -106,6 +106,7 @@ def test_options_of_the_query_the_form_and_the_document_reach_the_plan(
         ({"json": {"questions": []}}, 422, "invalid-request", "questions"),
         ({"json": {"questions": ["q"], "pipelin": "rag"}}, 422, "invalid-request", "pipelin"),
         ({"json": {"questions": ["q"], "pipeline": "nope"}}, 422, "usage", "There are: "),
+        ({"json": {"questions": ["q"]}, "params": {"pipeline": "rag"}}, 422, "usage", "not in the query"),
         ({"json": {"questions": ["q"], "settings": {"k": 0}}}, 422, "usage", "k=0"),
         ({"json": {"questions": ["q"], "collection": "nope"}}, 404, "not-found", "cragline ingest"),
         ({"json": {"questions": ["q"], "collection": "other"}}, 409, "dimension-mismatch", "openai/x"),

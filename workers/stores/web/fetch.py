@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import urljoin
 
 import httpcore
 
 from shared.addresses import Resolver, checked_addresses, resolve
-from shared.urls import FetchError, checked_url, shown
+from shared.urls import FetchError, checked_url, joined, shown
 
 USER_AGENT = f"cragline/{version('cragline')}"
 MAX_BYTES = 10 * 1024 * 1024  # of a body, after decompression
@@ -68,7 +67,7 @@ class Fetcher:
                 budget -= time.monotonic() - begun
             if isinstance(found, Fetched):
                 return found
-            here = checked_url(urljoin(here, found))
+            here = checked_url(joined(here, found))
         raise FetchError(f"{shown(url)}: more than {MAX_REDIRECTS} redirects.")
 
     def _once(self, url: str, types: Iterable[str] | None, deadline: float) -> Fetched | str:
