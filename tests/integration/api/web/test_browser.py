@@ -65,7 +65,9 @@ def page(shared: Page) -> Iterator[Page]:
     said = console(shared.driver)
     assert said == []
     outside = [
-        address for address in requested(shared.driver) if not address.startswith((shared.url, "data:", "chrome://"))
+        address
+        for address in requested(shared.driver)
+        if not address.startswith((shared.url, "data:", "chrome://"))
     ]
     assert outside == []
 
