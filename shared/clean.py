@@ -41,6 +41,11 @@ def one_line(text: str, width: int | None = None) -> str:
     return folded
 
 
+def counted(count: int, what: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def question_key(question: str) -> str:
     """What makes two questions of a batch the same: NFC, white space folded. Case counts."""
     return one_line(unicodedata.normalize("NFC", question))

@@ -21,7 +21,7 @@ from shared.errors import NotFound, UsageError
 from shared.knowledge import resolve
 from shared.queue import RETRIEVAL
 from shared.sources import CannotIngest, Options, Work, plan_work
-from shared.statuses import FileStatus
+from shared.statuses import FileStatus, WorkKind
 from shared.tables import IngestFile
 
 TASK = "ingest.file"
@@ -148,7 +148,8 @@ def progress(engine: Engine, ingest_id: str) -> Progress:
         ).one()
         if not counts[0]:
             raise NotFound(f"There is no ingest {ingest_id!r}.")
-        empty = and_(IngestFile.status == FileStatus.DONE, IngestFile.documents == 0)
+        brings = IngestFile.kind.not_in((WorkKind.PRUNE, WorkKind.DELETE))  # the others only take away
+        empty = and_(IngestFile.status == FileStatus.DONE, IngestFile.documents == 0, brings)
         noted = func.cardinality(IngestFile.notes) > 0
         said = session.execute(
             select(IngestFile.path, IngestFile.error, IngestFile.notes, empty)

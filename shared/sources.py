@@ -105,6 +105,7 @@ def expand(paths: Sequence[Path], options: Options | None = None) -> tuple[list[
     """
     files: dict[Path, None] = {}
     skipped: Counter[str] = Counter()
+    prune = options is not None and options.prune
     for path in paths:
         absolute = Path(os.path.abspath(path.expanduser()))
         if absolute.is_dir():
@@ -117,7 +118,8 @@ def expand(paths: Sequence[Path], options: Options | None = None) -> tuple[list[
                 files[found] = None
             continue
         if not absolute.exists():
-            raise NotFound(f"{path}: no such file or folder.")
+            hint = " --prune looks through folders that exist: give the one it was in." if prune else ""
+            raise NotFound(f"{path}: no such file or folder.{hint}")
         if not absolute.is_file():
             raise CannotIngest(f"{path}: neither a file nor a folder.")
         if absolute.suffix.lower() not in SUFFIXES:

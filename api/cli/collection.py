@@ -8,6 +8,7 @@ from rich.console import Console
 from api.cli.ingest import watch_work
 from api.cli.output import console, print_json, print_rows, table
 from shared import ingest, knowledge
+from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
 from shared.ingest import check_collection_name
@@ -88,14 +89,14 @@ def delete(
     engine, out = get_engine(), console()
     knowledge.check_deletable(engine, name, force=force)
     row = knowledge.show_collection(engine, name)
-    counted = f"{row['documents']} documents, {row['chunks']} chunks"
+    held = f"{counted(row['documents'], 'document')}, {counted(row['chunks'], 'chunk')}"
     if not yes:
-        typer.confirm(f"Delete the collection {name!r} ({counted})?", abort=True)
+        typer.confirm(f"Delete the collection {name!r} ({held})?", abort=True)
     ingest_id, ids = ingest.put_in_line(engine, name, [Work(WorkKind.DELETE, "")])
     ended = watch_work(out, ingest_id, ids, quiet=False)
     if ended.failed:
         raise CraglineError(" ".join(error for _, error in ended.failures))
-    _say(out, f"{name!r} is deleted: {counted}.")
+    _say(out, f"{name!r} is deleted: {held}.")
 
 
 def _say(out: Console, text: Any) -> None:

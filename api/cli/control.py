@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.acting import By, Reason, actor, moment, wake
-from api.cli.output import console, counted, in_bigint, print_json, table
+from api.cli.output import console, in_bigint, print_json, table
 from shared import control, history, rework
 from shared.budget import Caps
+from shared.clean import counted
 from shared.control import Done, Share
 from shared.db import get_engine
 from shared.plan import parse_sets

@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
-from api.cli.output import counted
 from api.cli.patience import Patience
 from shared import ingest as work
+from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import CraglineError
 from shared.settings import get_settings
@@ -219,7 +219,7 @@ def _tell(console: Console, made: work.Ingest, ended: work.Progress, prune: bool
         f"{ended.chunks_removed} removed."
     ]
     if prune:
-        lines.append(f"Pruned: {ended.documents_removed} documents whose source is gone.")
+        lines.append(f"Pruned: {counted(ended.documents_removed, 'document')} whose source is gone.")
     if made.skipped:
         left_out = ", ".join(f"{count} {reason}" for reason, count in made.skipped.most_common(8))
         lines.append(f"Left out of the folders: {counted(made.skipped.total(), 'file')} ({left_out}).")

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from api.cli.output import cell, print_json
 from api.cli.output import console as output_console
+from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
 from shared.knowledge import resolve
@@ -113,12 +114,24 @@ def _gist(update: dict[str, Any]) -> str:
         elif key == "notes":
             parts += map(str, value)
         elif key == "knowledge":
-            parts.append(f"{len(value)} document{'s' * (len(value) != 1)} kept")
+            parts.append(f"{counted(len(value), 'document')} kept")
+        elif key == "checks":
+            parts += [_checked(check) for check in value]
+        elif key in ("tried", "feedback", "query_feedback"):
+            parts += [f"{key}: {text}" for text in value]
         elif isinstance(value, list):
-            parts.append(f"{len(value)} {key}")
+            parts.append(counted(len(value), key.removesuffix("s")))
+        elif value == "":
+            continue  # no problem, no draft
         else:
             parts.append(f"{key} = {value}")
     return "; ".join(parts)
+
+
+def _checked(check: dict[str, Any]) -> str:
+    score = "" if check["score"] is None else f" {check['score']:.2f}"
+    detail = f" ({check['detail']})" if check["detail"] else ""
+    return f"{'' if check['passed'] else 'not '}{check['what']}{score}{detail}"
 
 
 def _graded(grade: dict[str, Any]) -> str:

@@ -36,11 +36,6 @@ def in_bigint(kind: str) -> Callable[[int], int]:
     return check
 
 
-def counted(count: int, what: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def address(url: str) -> str:
     """Scheme, host, port and path of a URL, or of what was meant as one. User, password and query are left
     out: each of them may be a secret."""

@@ -10,6 +10,7 @@ from rich.text import Text
 from api.cli import control
 from api.cli.output import cell, console, in_bigint, print_json, table
 from shared import history
+from shared.clean import counted
 from shared.db import get_engine
 
 app = typer.Typer(help="Single runs.", no_args_is_help=True)
@@ -94,7 +95,7 @@ def _print_head(out: Console, details: dict[str, Any]) -> None:
 
 def _source(source: dict[str, Any]) -> str:
     page = f" (page {source['page']})" if source.get("page") else ""
-    return f"{source['title'] or source['source']}{page}"
+    return f"{source['title']}{page}: {source['source']}" if source["title"] else f"{source['source']}{page}"
 
 
 def _line(step: dict[str, Any]) -> list[Any]:
@@ -124,12 +125,37 @@ def _what(step: dict[str, Any]) -> str:
     if "decision" in update:
         return f"{update['decision']['action']}: {update['decision']['why']}"
     if "web_documents" in update:
-        return f"{update['web_status']}: {len(update['web_documents'])} web results"
+        return f"{update['web_status']}: {counted(len(update['web_documents']), 'web result')}"
     if "documents" in update:
-        return f"{len(update['documents'])} documents"
+        return counted(len(update["documents"]), "document")
     if "query" in update:
         return f"query: {cell(update['query'], 50).plain}"
     if "strips" in update:
         kept = sum(strip["kept"] for strip in update["strips"])
         return f"{kept} of {len(update['strips'])} strips kept"
+    return _what_of_judging(update)
+
+
+def _what_of_judging(update: dict[str, Any]) -> str:
+    """The same of the nodes that only the judging pipelines have."""
+    if "checks" in update:
+        check = update["checks"][0]
+        score = "" if check["score"] is None else f" {check['score']:.2f}"
+        detail = f": {check['detail']}" if check["detail"] else ""
+        return cell(f"{'' if check['passed'] else 'not '}{check['what']}{score}{detail}", 80).plain
+    if "extracts" in update:
+        return f"{counted(len(update['extracts'][0]['passages']), 'passage')} taken"
+    if "tried" in update:
+        return cell(update["tried"][-1], 80).plain
+    if "draft" in update:
+        return f"draft: {cell(update['draft'], 50).plain}"
+    if "knowledge" in update:
+        return f"{counted(len(update['knowledge']), 'document')} kept"
+    for key in ("query_feedback", "feedback"):
+        if key in update:
+            return f"feedback: {cell(update[key][-1], 50).plain}"
+    if "mode" in update:
+        return f"to: {update['mode']}"
+    if "retrieval_needed" in update:
+        return "documents are needed" if update["retrieval_needed"] else "no documents are needed"
     return str(update.get("disposition", ""))

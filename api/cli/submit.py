@@ -15,11 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from api.cli import watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
-from api.cli.output import counted, print_json
+from api.cli.output import print_json
 from api.cli.patience import is_away
 from shared import batches, history, knowledge
 from shared.budget import Caps, check_caps
-from shared.clean import one_line
+from shared.clean import counted, one_line
 from shared.control import Share
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError

@@ -13,8 +13,9 @@ from shared.clean import one_line
 from shared.statuses import GradeLabel
 from workers.models.minilm import NAME, VectorSource, best_cosines, cosines
 from workers.models.roles import CallRecorder, CallResult, CallSpec, Document, GeneratedAnswer, GradeVerdict
+from workers.models.scripts import ENOUGH, is_readable, shared
 from workers.models.sentences import sentences
-from workers.models.words import content_words
+from workers.models.words import content_set, content_words, words
 
 NO_PROMPT = "none"
 KEYWORDS = "local/keywords"
@@ -24,6 +25,7 @@ _MAX_QUERY_WORDS = 25
 _MAX_SENTENCES = 400  # candidates looked at, over all documents
 _QUESTION_MARKS = ("?", "？", "؟", '?"', "?)", "?”")
 _HEADING_WORDS = 8  # a line of fewer words without a stop, a digit or a colon is taken for a heading
+_SAYS_LITTLE = 3  # a sentence of so few words, all of them the question's, is no answer
 _ENDS = re.compile(r"[.!…。！．｡।۔;][\"'”’»)\]」』）*_`]*$")
 _BULLET = re.compile(r"^[-*•‣·–]\s+")
 _LIST_MARK = re.compile(r"(?:[-*•‣·–]|\(?\w{1,3}[.)])\s")
@@ -129,7 +131,8 @@ class _Candidate:
 
 
 class LocalAnswerGenerator:
-    """`roles.AnswerGenerator`: the sentences of the documents nearest to the question, quoted verbatim.
+    """`roles.AnswerGenerator`: the sentences of the documents nearest to the question, quoted verbatim, white
+    space aside.
 
     Answers only when the best one has a cosine of at least `answer_at`; quotes at most `sentences`.
     """
@@ -147,58 +150,101 @@ class LocalAnswerGenerator:
     ) -> GeneratedAnswer:
         """A sentence that stands in a remark was tried already, and is not quoted again."""
         texts = [document["text"] for document in documents]
+        asked = [question_of(document["title"]) for document in documents]
         request: dict[str, Any] = {
             "question": question,
             "documents": texts,
             "answer_at": self._answer_at,
             "sentences": self._sentences,
         }
+        if any(asked):
+            request["asked"] = asked
         if feedback:
             request["feedback"] = list(feedback)
         spec = local_spec("answer_generator", NAME, request)
-        response = self._recorder.call(spec, lambda: CallResult(self._extract(question, texts, feedback)))
+        response = self._recorder.call(
+            spec, lambda: CallResult(self._extract(question, texts, asked, feedback))
+        )
         return GeneratedAnswer(response["text"], tuple(response["cited"]), response["why_not"])
 
     def answer_directly(self, question: str) -> GeneratedAnswer:
         """Never; and nothing is recorded, because nothing was asked."""
         return GeneratedAnswer("", (), FROM_DOCUMENTS_ONLY)
 
-    def _extract(self, question: str, texts: Sequence[str], feedback: Sequence[str]) -> dict[str, Any]:
-        candidates = self._candidates(question, texts, [one_line(remark) for remark in feedback])
+    def _extract(
+        self, question: str, texts: Sequence[str], asked: Sequence[str], feedback: Sequence[str]
+    ) -> dict[str, Any]:
+        found = _quotable(question, texts, [one_line(remark) for remark in feedback])
+        candidates = self._candidates(question, found, asked)
         best = max((candidate.score for candidate in candidates), default=0.0)
         if not candidates or best < self._answer_at:
-            found = f"best {best:.3f}, needed {self._answer_at:.3f}" if candidates else "they hold none"
-            why_not = f"no sentence in the documents supports an answer ({found})"
+            none = "none shares enough words with the question" if found else "they hold none"
+            figures = f"best {best:.3f}, needed {self._answer_at:.3f}" if candidates else none
+            why_not = f"no sentence in the documents supports an answer ({figures})"
             return {"text": "", "cited": [], "why_not": why_not}
         near = [candidate for candidate in candidates if candidate.score >= best * _RELATIVE_CUT]
         chosen = sorted(near, key=lambda candidate: -candidate.score)[: self._sentences]
         quoted = [candidate for candidate in candidates if candidate in chosen]  # in document order
         cited = sorted({candidate.document for candidate in quoted})
         text = " ".join(
-            f'"{_BULLET.sub("", candidate.text)}" [{cited.index(candidate.document) + 1}]'
-            for candidate in quoted
+            f'"{_shown(candidate.text)}" [{cited.index(candidate.document) + 1}]' for candidate in quoted
         )
         return {"text": text, "cited": cited, "why_not": ""}
 
-    def _candidates(self, question: str, texts: Sequence[str], tried: Sequence[str]) -> list[_Candidate]:
-        """Every sentence that could be an answer, once each: no headings, no questions, none of `tried`."""
-        found: list[tuple[int, str]] = []
-        seen: set[str] = set()
-        for position, text in enumerate(texts):
-            for sentence in sentences(text):
-                key = one_line(sentence).casefold()
-                shown = one_line(_BULLET.sub("", sentence))
-                if any(f'"{shown}"' in remark for remark in tried):
-                    continue
-                if key not in seen and _can_answer(sentence):
-                    seen.add(key)
-                    found.append((position, sentence))
-        found = found[:_MAX_SENTENCES]
-        scores = cosines(self._embedder, question, [sentence for _, sentence in found])
+    def _candidates(
+        self, question: str, found: Sequence[tuple[int, str]], asked: Sequence[str]
+    ) -> list[_Candidate]:
+        """The sentences with their scores. Of a question that MiniLM cannot read, those only that share its
+        words."""
+        behind = [asked[position] for position, _ in found]
+        scores = titled_cosines(self._embedder, question, [sentence for _, sentence in found], behind)
+        readable = is_readable(question)
         return [
             _Candidate(position, sentence, score)
-            for (position, sentence), score in zip(found, scores, strict=True)
+            for (position, sentence), title, score in zip(found, behind, scores, strict=True)
+            if readable or shared(question, f"{title} {sentence}") >= ENOUGH
         ]
+
+
+def question_of(title: str) -> str:
+    """The question that a title ends with, as those of frequently asked questions do; else ""."""
+    last = title.rsplit(" > ", 1)[-1].strip()
+    return last if last.endswith(_QUESTION_MARKS) else ""
+
+
+def titled_cosines(
+    embedder: VectorSource, question: str, found: Sequence[str], asked: Sequence[str]
+) -> list[float]:
+    """As `cosines`: the better one of each sentence alone and behind the question it belongs to, "" for none."""
+    alone = cosines(embedder, question, found)
+    behind = cosines(
+        embedder, question, [f"{title} {text}".strip() for title, text in zip(asked, found, strict=True)]
+    )
+    return [max(pair) for pair in zip(alone, behind, strict=True)]
+
+
+def _shown(sentence: str) -> str:
+    """A sentence as an answer quotes it."""
+    return one_line(_BULLET.sub("", sentence))
+
+
+def _quotable(question: str, texts: Sequence[str], tried: Sequence[str]) -> list[tuple[int, str]]:
+    """Every sentence that could be an answer, with the place of its text, once each: no headings, no
+    questions, nothing that only repeats words of the question, none of `tried`."""
+    found: list[tuple[int, str]] = []
+    seen: set[str] = set()
+    asked = content_set(question)
+    for position, text in enumerate(texts):
+        for sentence in sentences(text):
+            key = one_line(sentence).casefold()
+            if any(f'"{_shown(sentence)}"' in remark for remark in tried):
+                continue
+            if len(words(sentence)) <= _SAYS_LITTLE and content_set(sentence) <= asked:
+                continue
+            if key not in seen and _can_answer(sentence):
+                seen.add(key)
+                found.append((position, sentence))
+    return found[:_MAX_SENTENCES]
 
 
 def _can_answer(sentence: str) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from shared.clean import one_line
 from workers.models.languages import apology, asks_for_fresh, language_of
-from workers.models.local import KEYWORDS, local_spec, quoted
-from workers.models.minilm import NAME, VectorSource, cosines
+from workers.models.local import KEYWORDS, local_spec, question_of, quoted, titled_cosines
+from workers.models.minilm import NAME, VectorSource
 from workers.models.roles import CallRecorder, CallResult, Document
 from workers.models.sentences import sentences
 from workers.models.words import content_words
@@ -39,11 +39,13 @@ class LocalKnowledgeExtractor:
 
     def extract(self, question: str, document: Document) -> list[str]:
         request = {"question": question, "document": document["text"], "strip_at": self._strip_at}
+        if asked := question_of(document["title"]):
+            request["asked"] = asked
         spec = local_spec("knowledge_extractor", NAME, request)
 
         def perform() -> CallResult:
             found = list(dict.fromkeys(sentences(document["text"])))[:_MAX_SENTENCES]
-            scores = cosines(self._embedder, question, found)
+            scores = titled_cosines(self._embedder, question, found, [asked] * len(found))
             near = [text for text, score in zip(found, scores, strict=True) if score >= self._strip_at]
             return CallResult(near)
 

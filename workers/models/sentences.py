@@ -17,6 +17,9 @@ _END = re.compile(
     re.VERBOSE,
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*•‣·–]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|#{1,6})\s")
+_LABEL = r"(?:[^\W_][\w'’()-]*[ \t]+){0,2}[^\W_][\w'’()-]*:[ \t]"  # "colour: ", "Opening hours: "
+_LABELLED = re.compile(_LABEL)
+_LABELLED_LINE = re.compile(r"[ \t]*\n[ \t]*" + _LABEL)
 _LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)$")
 _ABBREVIATIONS = frozenset(languages()["abbreviations"].split())
 _MONTHS = tuple(languages()["months_after_ordinals"].split())
@@ -42,7 +45,7 @@ def _ends_here(text: str, start: int, match: re.Match[str]) -> bool:
     mark = match.group()
     if mark == "\n":
         return _line_ends_sentence(text, match.start())
-    if mark[0] != "." or mark.startswith(".."):
+    if mark[0] != "." or mark.startswith("..") or _LABELLED_LINE.match(text, match.end()):
         return True
     word = _LAST_WORD.search(text, max(start, match.start() - 40), match.start())
     before = word.group(1) if word else ""
@@ -57,11 +60,12 @@ def _ends_here(text: str, start: int, match: re.Match[str]) -> bool:
 
 
 def _line_ends_sentence(text: str, at: int) -> bool:
-    """A wrapped line goes on in lower case; anything else (heading, item, empty line) ends the sentence."""
+    """A wrapped line goes on in lower case; anything else ends the sentence: a heading, an item, `name: value`,
+    an empty line."""
     following = text[at + 1 : at + 200]
     if not following.strip() or not following.split("\n", 1)[0].strip():
         return True
-    if _LIST_ITEM.match(following):
+    if _LIST_ITEM.match(following) or _LABELLED.match(following.lstrip()):
         return True
     first = following.lstrip()[0]
     wrapped = first.islower() or (text[max(at - 1, 0) : at] in (",", "-", "–"))

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from shared.clean import one_line
+from shared.clean import counted, one_line
 from shared.errors import CallError, PermanentError
 from workers.models.roles import Document
-from workers.nodes.draft import what_was_tried
+from workers.nodes.draft import tries, what_was_tried
 from workers.nodes.resources import Resources
+from workers.nodes.retrieve import noted_if_none
 from workers.nodes.state import AdaptiveState, Extract, GradeTask
 
 # The modes by their one name each. A published version of this graph calls the store `vectorstore` where
@@ -34,7 +35,8 @@ def rewrite_for_mode(state: AdaptiveState, resources: Resources) -> dict[str, An
 def search_store(state: AdaptiveState, resources: Resources) -> dict[str, Any]:
     """Writes `documents` and counts `retrievals`."""
     documents = resources.retriever.retrieve(state["query"], state["params"]["k"])
-    return {"documents": documents, "retrievals": state.get("retrievals", 0) + 1}
+    update: dict[str, Any] = {"documents": documents, "retrievals": state.get("retrievals", 0) + 1}
+    return update | noted_if_none(state, documents)
 
 
 def search_web(state: AdaptiveState, resources: Resources) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def extract_knowledge(task: GradeTask, resources: Resources) -> dict[str, Any]:
     extract = Extract(document_id=document["id"], passages=verbatim)
     update: dict[str, Any] = {"extracts": [extract]}
     if dropped := len(passages) - len(verbatim):
-        update["notes"] = [f"extract_not_verbatim: {dropped} passages are not in {document['source']}"]
+        update["notes"] = [f"extract_not_verbatim: {counted(dropped, 'passage')} not in {document['source']}"]
     return update
 
 
@@ -121,6 +123,9 @@ def switch_to_web(_state: AdaptiveState, _resources: Resources) -> dict[str, Any
 
 
 def apologise(state: AdaptiveState, resources: Resources) -> dict[str, Any]:
-    """Writes `disposition`, and a `reason`: an apology in the question's language, and what was tried."""
-    apology = resources.apology_writer.apologise(state["question"], state.get("tried", []))
-    return {"disposition": "gave_up", "reason": f"{apology} ({what_was_tried(state)})"}
+    """Writes `disposition`, and a `reason`: an apology in the question's language, and what was tried,
+    unless the apology says it word for word."""
+    tried = tries(state)
+    apology = resources.apology_writer.apologise(state["question"], tried)
+    said = tried and all(phrase in apology for phrase in tried)
+    return {"disposition": "gave_up", "reason": apology if said else f"{apology} ({what_was_tried(state)})"}

@@ -1,8 +1,9 @@
 """Draft an answer, judge it, and accept it or say what is wrong with it."""
 
+from collections import Counter
 from typing import Any
 
-from shared.clean import one_line
+from shared.clean import counted, one_line
 from workers.models.roles import Check
 from workers.nodes.generate import finished, source_of
 from workers.nodes.resources import Resources
@@ -29,7 +30,7 @@ def draft_answer(state: DraftState, resources: Resources) -> dict[str, Any]:
         "problem": "" if generated.text else NO_DRAFT,
     }
     if not generated.text:
-        update["tried"] = [f"answer from {len(state['knowledge'])} documents: {generated.why_not}"]
+        update["tried"] = [f"answer from {counted(len(state['knowledge']), 'document')}: {generated.why_not}"]
     return update
 
 
@@ -97,5 +98,11 @@ def give_up_with_tries(state: DraftState, _resources: Resources) -> dict[str, An
 
 
 def what_was_tried(state: DraftState) -> str:
-    tried = state.get("tried", [])
+    tried = tries(state)
     return "no answer was found; tried: " + "; ".join(tried) if tried else "no answer was found"
+
+
+def tries(state: DraftState) -> list[str]:
+    """The phrases of `tried` in order, each once: `searched for "x": nothing found (2 times)`."""
+    counts = Counter(state.get("tried", []))
+    return [phrase if times == 1 else f"{phrase} ({times} times)" for phrase, times in counts.items()]

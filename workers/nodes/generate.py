@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from shared.clean import counted
 from shared.filters import as_text
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
@@ -68,9 +69,11 @@ def why_nothing(state: CragState) -> str:
         if filters := state["params"].get("filter"):
             found = f"no document that matches {as_text(filters)} was retrieved"
     elif not state.get("knowledge") and state.get("strips"):
-        found = f"no part of the {retrieved} retrieved documents was relevant"
+        found = f"no part of the {counted(retrieved, 'retrieved document')} was relevant"
     else:
         found = f"none of the {retrieved} retrieved documents was relevant"
+        if retrieved == 1:
+            found = "the only retrieved document was not relevant"
     web = {
         "ok": "",
         "empty": " and the web search found nothing",

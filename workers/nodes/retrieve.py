@@ -1,9 +1,10 @@
 """Fetch the k documents nearest to the question."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.filters import as_text
+from workers.models.roles import Document
 from workers.nodes.resources import Resources
 from workers.nodes.state import RagState
 
@@ -13,10 +14,13 @@ def retrieve(state: RagState, resources: Resources) -> dict[str, Any]:
     the filter or the choice of words may be why."""
     query, params = state.get("query") or state["question"], state["params"]
     documents = resources.retriever.retrieve(query, params["k"])
-    update: dict[str, Any] = {"query": query, "documents": documents}
-    if not documents and (note := why_none(params)):
-        update["notes"] = [note]
-    return update
+    return {"query": query, "documents": documents} | noted_if_none(state, documents)
+
+
+def noted_if_none(state: RagState, documents: Sequence[Document]) -> dict[str, Any]:
+    """The `notes` on a search of the store that found nothing; a run says each once."""
+    note = "" if documents else why_none(state["params"])
+    return {"notes": [note]} if note and note not in state.get("notes", []) else {}
 
 
 def why_none(params: Mapping[str, Any]) -> str:

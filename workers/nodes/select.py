@@ -4,9 +4,11 @@ A document is graded once in a run: the verdict is on question and document, and
 rewritten query finds it again.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from shared.clean import one_line
+from shared.clean import counted, one_line
+from shared.filters import as_text
 from workers.models.roles import Document
 from workers.nodes.resources import Resources
 from workers.nodes.state import DraftState
@@ -25,6 +27,13 @@ def select(state: DraftState, _resources: Resources) -> dict[str, Any]:
     kept = [document for document in documents if labels.get(document["id"]) == "relevant"]
     update: dict[str, Any] = {"knowledge": kept}
     if not kept:
-        found = f"{len(documents)} documents, none relevant" if documents else "nothing found"
+        found = f"{counted(len(documents), 'document')}, none relevant" if documents else _nothing(state)
         update["tried"] = [f'searched for "{one_line(state["query"], 200)}": {found}']
     return update
+
+
+def _nothing(state: Mapping[str, Any]) -> str:
+    filters = state["params"].get("filter")
+    if not filters or state.get("mode") == "websearch":  # the store is filtered, the web is not
+        return "nothing found"
+    return f"no document that matches {as_text(filters)}"

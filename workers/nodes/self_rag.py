@@ -7,6 +7,7 @@ tokens are verdicts of separate graders.
 from typing import Any
 
 from workers.nodes.resources import Resources
+from workers.nodes.retrieve import noted_if_none
 from workers.nodes.state import SelfRagState
 
 
@@ -19,11 +20,13 @@ def assess(state: SelfRagState, resources: Resources) -> dict[str, Any]:
 def retrieve_again(state: SelfRagState, resources: Resources) -> dict[str, Any]:
     """Writes `query`, `documents` and counts `retrievals`."""
     query = state.get("query") or state["question"]
-    return {
+    documents = resources.retriever.retrieve(query, state["params"]["k"])
+    update: dict[str, Any] = {
         "query": query,
-        "documents": resources.retriever.retrieve(query, state["params"]["k"]),
+        "documents": documents,
         "retrievals": state.get("retrievals", 0) + 1,
     }
+    return update | noted_if_none(state, documents)
 
 
 def rewrite_for_store(state: SelfRagState, resources: Resources) -> dict[str, Any]:

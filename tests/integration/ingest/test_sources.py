@@ -177,6 +177,7 @@ def test_prune_of_a_folder(queue: Queue, engine: Engine, store: VectorStore, tmp
     assert len(listed(engine)) == 8
     pruned = told(docs, "--prune")
     assert (pruned["files"], pruned["done"], pruned["documents_removed"]) == (1, 1, 3)
+    assert pruned["notes"] == [], "a row that only takes away is no file without text"
     assert sorted(listed(engine)) == sorted(
         [
             str(docs / "a.md"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clean import REPLACEMENT, clean_json, clean_text, needs_cleaning, one_line, question_key
+from shared.clean import REPLACEMENT, clean_json, clean_text, counted, needs_cleaning, one_line, question_key
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]))  # lone surrogates too
 DIRTY = st.text(alphabet="a\x00\ud800\udfff\udc80é😀 ")
@@ -84,3 +84,12 @@ def test_questions_are_the_same_by_nfc_and_white_space_but_not_by_case() -> None
     assert question_key("US") != question_key("us")
     assert question_key("a b") != question_key("ab")
     assert question_key("x²") != question_key("x2"), "NFC, not NFKC: the two are different questions"
+
+
+def test_counted() -> None:
+    assert [counted(count, "file") for count in (0, 1, 2, 1234)] == [
+        "0 files",
+        "1 file",
+        "2 files",
+        "1,234 files",
+    ]

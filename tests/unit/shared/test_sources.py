@@ -74,5 +74,7 @@ def test_prune_adds_the_folder_and_needs_it_to_be_there(tmp_path: Path) -> None:
     assert kinds(tmp_path, prune=True) == [("prune", str(tmp_path))]
     (tmp_path / "a.md").write_text("x")
     assert kinds(tmp_path / "a.md", prune=True) == [("file", str(tmp_path / "a.md"))]
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"no such file or folder\. --prune looks through folders that exist"):
         kinds(tmp_path / "gone", prune=True)
+    with pytest.raises(NotFound, match=r"no such file or folder\.$"):
+        kinds(tmp_path / "gone")

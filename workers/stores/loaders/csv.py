@@ -9,7 +9,10 @@ from workers.stores.loaders.base import LoadedDocument, LoadError, detect_encodi
 
 MAX_CELL = 16 * 1024 * 1024  # characters
 _DELIMITERS = ",;\t|"
-_TITLES = ("title", "name", "titel", "titre", "subject", "heading", "headline")
+_TITLES = (
+    *("title", "name", "titel", "titre", "subject", "heading", "headline"),
+    *("question", "frage", "vraag", "pregunta", "domanda", "pergunta", "질문"),
+)
 
 csv.field_size_limit(MAX_CELL)  # the module's own limit is 128 kB, and process-wide
 
@@ -17,7 +20,7 @@ csv.field_size_limit(MAX_CELL)  # the module's own limit is 128 kB, and process-
 def load_csv(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
     """Rows in order; source = `path#row`, counted from 1 behind the header row.
 
-    The title is the first column called title or name, else the file's name. Empty cells and rows are
+    The title is the first column called title, name or question, else the file's name. Empty cells and rows are
     left out. The file is read twice, so that a broken end does not leave half of it behind. Raises
     LoadError that names the line: no CSV, or nothing but a header.
     """

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
+from shared.clean import counted
 from shared.urls import FetchError, checked_url, host_of, shown
 from workers.stores.loaders.base import LoadedDocument, LoadError
 from workers.stores.web.fetch import Fetched, Fetcher
@@ -93,9 +94,9 @@ class Walk:
                 else:
                     unclear += 1
         if still:
-            self.notes.append(f"{still} earlier pages were not met on this walk, but are still there: kept")
+            self.notes.append(f"{counted(still, 'earlier page')} not met on this walk, but still there: kept")
         if unclear:
-            self.notes.append(f"{unclear} earlier pages could not be asked for: kept")
+            self.notes.append(f"{counted(unclear, 'earlier page')} could not be asked for: kept")
         return gone
 
     def _page(self, url: str, first: bool) -> Page | None:

@@ -36,6 +36,9 @@ def test_a_step_on_a_narrow_terminal() -> None:
     ]
 
 
+CHECK = {"what": "grounded", "passed": True, "score": 0.93, "detail": ""}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -43,15 +46,37 @@ def test_a_step_on_a_narrow_terminal() -> None:
         ({"grade": "unparsed", "graded_source": "a.md"}, "unparsed: a.md"),
         ({"state_update": {"decision": {"action": "search", "why": "0 of 4"}}}, "search: 0 of 4"),
         ({"state_update": {"documents": [1, 2]}}, "2 documents"),
-        ({"state_update": {"web_status": "ok", "web_documents": [1]}}, "ok: 1 web results"),
+        ({"state_update": {"web_status": "ok", "web_documents": [1]}}, "ok: 1 web result"),
         ({"state_update": {"query": "who"}}, "query: who"),
         ({"state_update": {"strips": [{"kept": True}, {"kept": False}]}}, "1 of 2 strips kept"),
         ({"state_update": {"disposition": "answered"}}, "answered"),
+        ({"state_update": {"mode": "websearch"}}, "to: websearch"),
+        ({"state_update": {"retrieval_needed": False}}, "no documents are needed"),
+        ({"state_update": {"knowledge": [1]}}, "1 document kept"),
+        ({"state_update": {"knowledge": [], "tried": ["nothing found"]}}, "nothing found"),
+        ({"state_update": {"extracts": [{"passages": [1, 2]}]}}, "2 passages taken"),
+        ({"state_update": {"draft": "It is [1].", "generations": 1}}, "draft: It is [1]."),
+        (
+            {"state_update": {"draft": "", "tried": ["answer from 1 document: no"]}},
+            "answer from 1 document: no",
+        ),
+        ({"state_update": {"checks": [CHECK]}}, "grounded 0.93"),
+        (
+            {"state_update": {"checks": [CHECK | {"passed": False, "detail": "No wall."}], "tried": ["x"]}},
+            "not grounded 0.93: No wall.",
+        ),
+        ({"state_update": {"query_feedback": ["use other words"]}}, "feedback: use other words"),
         ({"state_update": None}, ""),
     ],
 )
 def test_what_a_step_did(changes: dict[str, Any], expected: str) -> None:
     assert runs._what(step(**changes)) == expected
+
+
+def test_a_source_is_shown_with_its_place() -> None:
+    source = {"title": "Returns", "source": "/kb/a.pdf", "page": 3}
+    assert runs._source(source) == "Returns (page 3): /kb/a.pdf"
+    assert runs._source(source | {"title": "", "page": None}) == "/kb/a.pdf"
 
 
 def test_what_a_node_told_ask() -> None:
@@ -62,6 +87,8 @@ def test_what_a_node_told_ask() -> None:
     update = {"decision": {"action": "search", "why": "none"}, "knowledge": [1], "notes": ["web is off"]}
     assert inprocess._gist(update) == "search (none); 1 document kept; web is off"
     assert inprocess._gist({"query": "who", "documents": []}) == "query = who; 0 documents"
+    judged = {"checks": [CHECK | {"passed": False, "detail": "why"}], "problem": "", "tried": ["a"]}
+    assert inprocess._gist(judged) == "not grounded 0.93 (why); tried: a"
 
 
 def test_columns_of_one_name_all_become_keys() -> None:

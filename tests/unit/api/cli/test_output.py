@@ -11,7 +11,6 @@ from rich.console import Console
 from api.cli.output import (
     address,
     cell,
-    counted,
     csv_cell,
     duration,
     in_bigint,
@@ -150,15 +149,6 @@ def test_bytes_are_shown_as_postgres_writes_them() -> None:
 )
 def test_an_address_holds_no_secret(url: str, expected: str) -> None:
     assert address(url) == expected
-
-
-def test_counted() -> None:
-    assert [counted(count, "file") for count in (0, 1, 2, 1234)] == [
-        "0 files",
-        "1 file",
-        "2 files",
-        "1,234 files",
-    ]
 
 
 def test_numbers_that_no_row_can_have() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.clean import one_line
 from tests.unit.workers.models.conftest import document
 from workers.models import minilm
 from workers.models.calls import MemoryRecorder
@@ -175,6 +176,11 @@ def test_a_query_is_never_empty(question: str) -> None:
             "Steps to take:\n- open the door\n- close the door",
             ["Steps to take:", "- open the door", "- close the door"],
         ),
+        (
+            "answer: It weighs 12 kg.\nmodel: K200\nopening hours: all day",
+            ["answer: It weighs 12 kg.", "model: K200", "opening hours: all day"],
+        ),
+        ("He always said\nthis: nothing else.", ["He always said", "this: nothing else."]),  # the price
         ("1. Press the button. 2. Wait a while.", ["1. Press the button.", "2. Wait a while."]),
         ('She said "go away." Then she left.', ['She said "go away."', "Then she left."]),
         ("Wait for it... Then it came.", ["Wait for it...", "Then it came."]),
@@ -269,7 +275,7 @@ def test_every_quote_occurs_verbatim_in_the_document_it_names(texts: list[str], 
         for number, position in enumerate(answer.cited, 1):
             mark = f'" [{number}]'
             end = left.find(mark)
-            if left.startswith('"') and end > 0 and left[1:end] in texts[position]:
+            if left.startswith('"') and end > 0 and left[1:end] in one_line(texts[position]):
                 left = left[end + len(mark) :].lstrip(" ")
                 quoted += 1
                 break
@@ -286,6 +292,8 @@ def test_every_quote_occurs_verbatim_in_the_document_it_names(texts: list[str], 
         "## The river through Leiden",
         "The river through Leiden is:",
         "River through Leiden？",
+        "River: Leiden",
+        "Through Leiden.",
     ],
 )
 def test_headings_and_announcements_are_not_quoted(empty_words: str) -> None:
@@ -300,3 +308,29 @@ def test_headings_and_announcements_are_not_quoted(empty_words: str) -> None:
 def test_lines_with_a_fact_are_quoted_without_a_stop(line: str) -> None:
     role, _ = generator(answer_at=0.0)
     assert role.answer(QUESTION, [document(line)]).text == f'"{line.removeprefix("- ")}" [1]'
+
+
+def test_a_wrapped_sentence_is_quoted_on_one_line() -> None:
+    role, _ = generator(answer_at=0.0, count=1)
+    answer = role.answer(QUESTION, [document("The river that\n  flows through Leiden is the Oude Rijn.")])
+    assert answer.text == '"The river that flows through Leiden is the Oude Rijn." [1]'
+
+
+FAQ_QUESTION = "How do I calibrate the scale?"
+FAQ_ANSWER = "Hang a certified weight on the hook and hold TARE for five seconds."
+
+
+@pytest.mark.parametrize(
+    ("title", "answered"),
+    [
+        ("Can I calibrate the scale myself?", True),
+        ("Help > Can I calibrate the scale myself?", True),
+        ("Can I pay by invoice?", False),
+        ("Calibrating the scale", False),  # a plain title says no more than the text of a document does
+    ],
+)
+def test_an_answer_belongs_to_the_question_it_is_titled_with(title: str, answered: bool) -> None:
+    role, recorder = generator(answer_at=0.52)
+    answer = role.answer(FAQ_QUESTION, [document(BREAD), document(FAQ_ANSWER, title)])
+    assert answer.text == (f'"{FAQ_ANSWER}" [1]' if answered else "")
+    assert ("asked" in recorder.records[0].spec.request) is title.endswith("?")

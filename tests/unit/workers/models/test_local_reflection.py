@@ -74,6 +74,13 @@ def test_near_sentences_are_extracted_in_order() -> None:
     assert extractor(0.25).extract(QUESTION, document("")) == []
 
 
+def test_what_a_document_is_asked_counts_for_its_sentences() -> None:
+    text = "Hang a certified weight on the hook and hold TARE for five seconds."
+    asked = document(text, "Scales > Can I calibrate the scale myself?")
+    assert extractor(0.5).extract("How do I calibrate the scale?", asked) == [text]
+    assert extractor(0.5).extract("How do I calibrate the scale?", document(text, "Scales")) == []
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.text(alphabet=st.sampled_from("aB1 .!?。\n-\"',;)あ"), max_size=300))
 def test_what_is_extracted_occurs_verbatim(text: str) -> None:

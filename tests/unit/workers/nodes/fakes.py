@@ -45,6 +45,7 @@ class Script:
     useful: Sequence[bool | None] = (True,)
     route: str = "vectorstore"
     passages: Sequence[str] | None = None  # None: the whole document
+    apology: str = "Sorry."
     seen: list[tuple[str, Any]] = field(default_factory=list)  # (role, what it was asked), in order
 
     def resources(self) -> Resources:
@@ -160,4 +161,4 @@ class _Feedback(_Fake):
 class _Apology(_Fake):
     def apologise(self, question: str, tried: Sequence[str]) -> str:
         self.script.seen.append(("apology", list(tried)))
-        return "Sorry."
+        return self.script.apology

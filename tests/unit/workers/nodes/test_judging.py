@@ -6,9 +6,18 @@ import pytest
 
 from tests.unit.workers.nodes.fakes import Script, document, params
 from workers.models.roles import GeneratedAnswer
-from workers.nodes.adaptive import assemble, extract_knowledge, occurs_in, route, unextracted
+from workers.nodes.adaptive import (
+    apologise,
+    assemble,
+    extract_knowledge,
+    occurs_in,
+    route,
+    search_store,
+    unextracted,
+)
 from workers.nodes.draft import accept, check_answer, check_groundedness, draft_answer, give_up_with_tries
 from workers.nodes.select import select, ungraded
+from workers.nodes.self_rag import retrieve_again
 
 A, B = document("A"), document("B")
 
@@ -26,7 +35,7 @@ def test_select_keeps_what_is_relevant_of_the_last_search_only() -> None:
     state: Any = {"documents": [B], "grades": [grade(A), grade(B, "unparsed")], "query": "x", "question": "q"}
     update = select(state, Script().resources())
     assert update["knowledge"] == []
-    assert update["tried"] == ['searched for "x": 1 documents, none relevant']
+    assert update["tried"] == ['searched for "x": 1 document, none relevant']
 
 
 @pytest.mark.parametrize(("passed", "problem"), [(True, ""), (False, "not_grounded"), (None, "not_grounded")])
@@ -57,6 +66,43 @@ def test_no_draft_counts_as_a_generation() -> None:
 def test_what_was_tried_is_the_reason() -> None:
     update = give_up_with_tries({"tried": ["a", "b"]}, Script().resources())
     assert update == {"disposition": "gave_up", "reason": "no answer was found; tried: a; b"}
+    again = give_up_with_tries({"tried": ["a", "b", "a"]}, Script().resources())
+    assert again["reason"] == "no answer was found; tried: a (2 times); b"
+
+
+def test_what_an_apology_says_is_not_said_again() -> None:
+    state: Any = {"question": "q", "tried": ["a", "b", "b"]}
+    silent, telling = Script(), Script(apology="Sorry. Tried: a; b (2 times).")
+    assert apologise(state, silent.resources())["reason"].endswith(
+        "(no answer was found; tried: a; b (2 times))"
+    )
+    assert apologise(state, telling.resources())["reason"] == "Sorry. Tried: a; b (2 times)."
+    assert telling.seen == [("apology", ["a", "b (2 times)"])]
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("vectorstore", 'searched for "x": no document that matches page=3'),
+        ("websearch", 'searched for "x": nothing found'),  # the web knows no filter
+    ],
+)
+def test_a_filter_that_leaves_nothing_is_named(mode: str, said: str) -> None:
+    state: Any = {
+        "documents": [],
+        "query": "x",
+        "mode": mode,
+        "params": params("adaptive", filter=["page=3"]),
+    }
+    assert select(state, Script().resources())["tried"] == [said]
+
+
+@pytest.mark.parametrize("search", [retrieve_again, search_store])
+def test_a_search_that_a_filter_left_empty_is_noted_once(search: Any) -> None:
+    state: Any = {"question": "q", "query": "x", "params": params("adaptive", filter=["page=3"])}
+    notes = search(state, Script(documents=[]).resources())["notes"]
+    assert notes == ["filter_matched_nothing: no passage matches page=3"]
+    assert "notes" not in search(state | {"notes": notes}, Script(documents=[]).resources())
 
 
 def test_the_answer_can_end_with_its_sources() -> None:
@@ -84,7 +130,7 @@ def test_an_invented_passage_is_dropped_and_said() -> None:
     script = Script(passages=["First of A.", "Invented."])
     update = extract_knowledge(task, script.resources())
     assert update["extracts"] == [{"document_id": A["id"], "passages": ["First of A."]}]
-    assert update["notes"] == [f"extract_not_verbatim: 1 passages are not in {A['source']}"]
+    assert update["notes"] == [f"extract_not_verbatim: 1 passage not in {A['source']}"]
 
 
 def test_assemble_reduces_documents_to_what_was_taken() -> None:

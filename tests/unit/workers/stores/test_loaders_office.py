@@ -144,6 +144,13 @@ def test_delimiters_and_marks(tmp_path: Path, content: str) -> None:
     assert (document.title, document.text) == ("A", "title: A\ntext: b, c")
 
 
+def test_a_csv_of_questions_is_titled_with_them(tmp_path: Path) -> None:
+    [document] = loaded(written(tmp_path, "faq.csv", "Answer,Question\nYes.,Is it new?\n"))[0]
+    assert document.title == "Is it new?"
+    [document] = loaded(written(tmp_path, "b.csv", "question,title\nIs it new?,News\n"))[0]
+    assert document.title == "News"
+
+
 def test_csv_in_other_encodings(tmp_path: Path) -> None:
     [document] = loaded(written(tmp_path, "a.csv", "title,text\nGröße,ß\n".encode("utf-16")))[0]
     assert document.text == "title: Größe\ntext: ß"

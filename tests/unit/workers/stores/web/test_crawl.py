@@ -202,8 +202,8 @@ def test_only_what_its_server_calls_gone_is_gone(site: Site) -> None:
     earlier = [f"{site.url}/{name}" for name in ("unlinked", "down", "gone", "none")]
     assert made.gone(earlier) == [f"{site.url}/gone", f"{site.url}/none"]
     assert notes == [
-        "1 earlier pages were not met on this walk, but are still there: kept",
-        "1 earlier pages could not be asked for: kept",
+        "1 earlier page not met on this walk, but still there: kept",
+        "1 earlier page could not be asked for: kept",
     ]
 
 
