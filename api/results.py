@@ -1,25 +1,23 @@
 """Results of a batch as CSV or JSON Lines: the rows as they came, then what became of each question.
 
-Both writers stream and know nothing of the database; `save` puts a whole file in place or none.
+The writers stream and know nothing of the database; `save` puts a whole file in place or none.
+`results_xlsx` writes the same as a workbook.
 """
 
 import csv
 import json
-import os
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from shared.clean import one_line
-from shared.errors import CraglineError, UsageError
+from api.files import atomic_binary, atomic_text
+from api.harmless import harmless
+from shared.clean import free_name, one_line
+from shared.errors import UsageError
 
-RESULT_COLUMNS = ("answer", "disposition", "reason", "sources", "web_used", "error", "run_id")
+RESULT_COLUMNS = ("answer", "disposition", "reason", "sources", "web_used", "error", "run_id", "notes")
 EXTRA = "extra_cells"
-# What a spreadsheet may run instead of show when a cell begins with it, full-width forms included.
-_FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")
 
 
 @dataclass(slots=True)
@@ -35,18 +33,13 @@ class ResultRow:
     web_used: bool | None
     error: str | None
     run_id: int | None
+    notes: list[str] = field(default_factory=list)  # what was mended on the way in, what the run went without
 
 
 def result_names(columns: Iterable[str]) -> list[str]:
     """The names of our columns beside `columns`: a name that is taken gets the prefix `cragline_`."""
     taken = set(columns)
-    return [_free(name, taken) for name in RESULT_COLUMNS]
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name = f"cragline_{name}"
-    return name
+    return [free_name(name, taken) for name in RESULT_COLUMNS]
 
 
 def key_union(objects: Iterable[dict[str, Any]]) -> list[str]:
@@ -54,27 +47,35 @@ def key_union(objects: Iterable[dict[str, Any]]) -> list[str]:
     return list({key: None for item in objects for key in item})
 
 
-def write_csv(out: TextIO, columns: Sequence[str], rows: Iterable[ResultRow], *, width: int = 0) -> int:
+def write_csv(
+    out: TextIO, columns: Sequence[str], rows: Iterable[ResultRow], *, width: int = 0, raw: bool = False
+) -> int:
     """Writes RFC 4180 CSV and returns the number of rows. `out` must not translate newlines (newline="").
 
     `columns` is the header as it stood in the file (repeated names included), or for JSONL input the union
     of the keys. A short row is padded. Cells beyond the header follow *after* our columns, so that these
     stay under their names; when `width`, the number of cells of the longest row, is given, the header names
     these too and every record is equally long.
-    The original cells are written as they came; ours are made harmless to spreadsheets.
+    Every cell, those of the input too, is made harmless to spreadsheets, unless `raw`.
     """
     writer = csv.writer(out, lineterminator="\r\n")
-    names = result_names(columns)
+    shown = str if raw else harmless
     beyond = max(0, width - len(columns))
-    extras = [_free(f"{EXTRA}_{position}", {*columns, *names}) for position in range(1, beyond + 1)]
-    writer.writerow([*columns, *names, *extras])
+    writer.writerow(map(shown, header_of(columns, width)))
     count = 0
     for row in rows:
-        cells, extra = _original_cells(row.original, columns)
+        cells, extra = original_cells(row.original, columns)
         padding = [""] * (beyond - len(extra))
-        writer.writerow([*cells, *_our_cells(row), *extra, *padding])
+        writer.writerow(map(shown, [*cells, *_our_cells(row), *extra, *padding]))
         count += 1
     return count
+
+
+def header_of(columns: Sequence[str], width: int) -> list[str]:
+    """The names over the cells of a record: the input's, ours, and those of cells beyond the header."""
+    names = result_names(columns)
+    beyond = range(1, max(0, width - len(columns)) + 1)
+    return [*columns, *names, *(free_name(f"{EXTRA}_{place}", {*columns, *names}) for place in beyond)]
 
 
 def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[ResultRow]) -> int:
@@ -87,7 +88,16 @@ def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[Resul
     count = 0
     for row in rows:
         record = _original_object(row.original, columns)
-        values = (row.answer, row.disposition, row.reason, row.sources, row.web_used, row.error, row.run_id)
+        values = (
+            row.answer,
+            row.disposition,
+            row.reason,
+            row.sources,
+            row.web_used,
+            row.error,
+            row.run_id,
+            row.notes,
+        )
         names = result_names([*record, *(columns or ())])
         record.update(zip(names, values, strict=True))
         out.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -95,7 +105,7 @@ def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[Resul
     return count
 
 
-def _original_cells(
+def original_cells(
     original: list[str] | dict[str, Any] | str, columns: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """The cells under `columns`, padded, and those beyond."""
@@ -124,27 +134,21 @@ def _original_object(
     record: dict[str, Any] = dict.fromkeys(names)
     record.update(zip(names, cells, strict=False))
     if extra := cells[len(names) :]:
-        record[_free(EXTRA, set(names))] = extra
+        record[free_name(EXTRA, names)] = extra
     return record
 
 
 def _our_cells(row: ResultRow) -> list[str]:
     return [
-        _harmless(row.answer),
-        _harmless(row.disposition),
-        _harmless(row.reason),
-        _harmless(sources_line(row.sources)),
+        row.answer or "",
+        row.disposition or "",
+        row.reason or "",
+        sources_line(row.sources) or "",
         _cell(row.web_used),
-        _harmless(row.error),
+        row.error or "",
         _cell(row.run_id),
+        "; ".join(row.notes),
     ]
-
-
-def _harmless(text: str | None) -> str:
-    """`text` with an apostrophe before it when a spreadsheet would take it for a formula."""
-    if text is None:
-        return ""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def sources_line(sources: Sequence[dict[str, Any]] | None) -> str | None:
@@ -168,58 +172,28 @@ def save(
     rows: Iterable[ResultRow],
     *,
     width: int = 0,
+    raw: bool = False,
+    summary: Sequence[tuple[str, Any]] = (),
 ) -> int:
-    """Writes `path` (.csv or .jsonl) whole or not at all, and returns the number of rows.
+    """Writes `path` (.csv, .jsonl or .xlsx) whole or not at all, and returns the number of rows.
 
-    `header` and `width` are for `write_csv`, `names` for `write_jsonl`. A .csv begins with a byte order mark,
-    without which Excel takes UTF-8 for something else.
+    `header` and `width` are for `write_csv` and `write_xlsx`, `names` for `write_jsonl`, `summary` for
+    `write_xlsx`. A .csv begins with a byte order mark, without which Excel takes UTF-8 for something else;
+    with `raw` it does not.
     Raises UsageError for another suffix, CraglineError when the file cannot be written.
     """
     suffix = path.suffix.lower()
     if suffix == ".csv":
-        with atomic_text(path, encoding="utf-8-sig") as out:
-            return write_csv(out, header, rows, width=width)
+        with atomic_text(path, encoding="utf-8" if raw else "utf-8-sig") as out:
+            return write_csv(out, header, rows, width=width, raw=raw)
     if suffix in (".jsonl", ".ndjson"):
         with atomic_text(path, encoding="utf-8") as out:
             return write_jsonl(out, names, rows)
-    raise UsageError(f"{path}: results are written as .csv or .jsonl. Give the file one of these endings.")
+    if suffix == ".xlsx":
+        from api.results_xlsx import write_xlsx  # takes 0.1 s to import
 
-
-@contextmanager
-def atomic_text(path: Path, *, encoding: str = "utf-8") -> Iterator[TextIO]:
-    """A text file that appears under `path` only when the block ends well; newlines are not translated.
-
-    It is written beside its place, because a move is atomic only within one file system. Something that is
-    no ordinary file (/dev/stdout, a pipe) is written directly. Raises CraglineError for errors of writing.
-    """
-    try:
-        if path.is_dir():
-            raise CraglineError(f"{path}: this is a folder. Name a file.")
-        if not path.parent.is_dir():
-            raise CraglineError(f"{path}: there is no folder {path.parent}. Create it first.")
-        if path.exists() and not path.is_file():
-            with path.open("w", encoding=encoding, newline="") as out:
-                yield out
-            return
-        with _replacing(path.resolve(), encoding) as out:  # a link is kept, and what it points to replaced
-            yield out
-    except OSError as error:
-        raise CraglineError(f"{path}: cannot be written ({error.strerror or error}).") from error
-
-
-@contextmanager
-def _replacing(target: Path, encoding: str) -> Iterator[TextIO]:
-    temporary = target.with_name(f".cragline-{secrets.token_hex(8)}.tmp")
-    try:
-        # "x" obeys the umask, as an ordinary file does; the tempfile module would make it private.
-        with temporary.open("x", encoding=encoding, newline="") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o777)
-        temporary.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+        with atomic_binary(path) as file:
+            return write_xlsx(file, header, rows, width=width, summary=summary)
+    raise UsageError(
+        f"{path}: results are written as .csv, .xlsx or .jsonl. Give the file one of these endings."
+    )

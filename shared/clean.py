@@ -6,8 +6,10 @@ replaced by U+FFFD, so that a reader can see that something stood there.
 
 import re
 import unicodedata
+from collections.abc import Container
 from typing import Any
 
+MAX_TEXT = 16 * 2**20  # characters of a line or cell; keeps memory bounded when one never ends
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
@@ -49,3 +51,10 @@ def counted(count: int, what: str) -> str:
 def question_key(question: str) -> str:
     """What makes two questions of a batch the same: NFC, white space folded. Case counts."""
     return one_line(unicodedata.normalize("NFC", question))
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """`name`, with the prefix `cragline_` as often as it takes to be free."""
+    while name in taken:
+        name = f"cragline_{name}"
+    return name

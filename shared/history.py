@@ -48,7 +48,7 @@ def batch_details(engine: Engine, batch_id: int) -> dict[str, Any]:
 
 _RESULTS = """
 SELECT batch_rows.row_number, batch_rows.original, batch_rows.notes AS row_notes, runs.id AS run_id,
-       runs.status, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used
+       runs.status, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used, runs.notes AS run_notes
   FROM batch_rows
   LEFT JOIN runs ON runs.id = batch_rows.run_id
  WHERE batch_rows.batch_id = :id

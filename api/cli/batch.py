@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
-from api.cli import control, watch
+from api.cli import control, results_into, watch
 from api.cli.output import console, duration, in_bigint, print_json, table
 from api.results import ResultRow, save, write_csv, write_jsonl
+from api.results_summary import summary_of
 from shared import history
 from shared.db import get_engine
 
@@ -61,6 +62,7 @@ def _shown(row: dict[str, Any], column: str) -> Any:
 @app.command()
 def show(batch: BatchId, json: Json = False) -> None:
     """One batch: its counts, its plan, and where its questions came from."""
+
     engine = get_engine()
     row = history.progress(engine, batch)
     details = history.batch_details(engine, batch)
@@ -108,27 +110,53 @@ def results(
     batch: BatchId,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .csv or .jsonl file. Left out: CSV to the screen."),
+        typer.Option("--output", "-o", help="A .csv, .xlsx or .jsonl file. Left out: CSV to the screen."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines instead of CSV.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="For machines: CSV cells as they are, also those that a spreadsheet runs."
+        ),
+    ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="The submitted workbook: its copy --output gets the answers beside the questions."),
+    ] = None,
+    force: Annotated[bool, typer.Option(help="With --into: replace --output when it exists.")] = False,
 ) -> None:
     """The answers in input order: the original columns, then answer, disposition, reason, sources, ..."""
+    from api.intake import OBJECT_FORMATS
+
     engine = get_engine()
     row = history.progress(engine, batch)
-    source = history.batch_details(engine, batch)["source"]
+    details = history.batch_details(engine, batch)
+    source = details["source"]
+    rows = result_rows(engine, batch)
+    if into is not None:
+        results_into.write(into, output, source, rows, force=force)
+        _say_open(row)
+        return
     # Objects bring their own keys; cells (also those of a JSONL of plain strings) stand under the header.
-    keys = history.original_keys(engine, batch) if source["format"] == "jsonl" else []
+    keys = history.original_keys(engine, batch) if source["format"] in OBJECT_FORMATS else []
     header, names = (keys, None) if keys else (source["header"], source["columns"])
     width = 0 if keys else history.widest_row(engine, batch)
-    rows = result_rows(engine, batch)
     if output is not None:
-        count = save(output, header, names, rows, width=width)
+        summary = summary_of(row, details)
+        count = save(output, header, names, rows, width=width, raw=raw, summary=summary)
         said = f"{count} row{'s' * (count != 1)} written to {output}."
         Console(stderr=True).print(said, markup=False, highlight=False, soft_wrap=True)
     elif json:
         write_jsonl(sys.stdout, names, rows)
     else:
-        write_csv(sys.stdout, header, rows, width=width)
+        write_csv(sys.stdout, header, rows, width=width, raw=raw)
+    _say_open(row)
+
+
+app.command("results")(results)
+
+
+def _say_open(row: dict[str, Any]) -> None:
     if not history.has_ended(row):
         open_ = row["pending"] + row["running"]
         Console(stderr=True).print(
@@ -149,4 +177,5 @@ def result_rows(engine: Engine, batch_id: int) -> Iterator[ResultRow]:
             web_used=row.web_used,
             error=row.error,
             run_id=row.run_id,
+            notes=[*row.row_notes, *(row.run_notes or [])],
         )

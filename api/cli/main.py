@@ -17,6 +17,7 @@ from typer.exceptions import TyperException
 from api.cli import batch, collection, db, inprocess, runs, sql
 from api.cli.doctor import doctor
 from api.cli.ingest import ingest
+from api.cli.output import printable
 from api.cli.submit import submit
 from api.cli.up import down, up
 from shared.clean import one_line
@@ -115,7 +116,7 @@ def _end_of_wrong_usage(error: TyperException) -> None:
 
 def _end(message: str, code: int) -> None:
     Console(stderr=True, soft_wrap=True).print(
-        f"Error: {message}", style="bold red", markup=False, highlight=False
+        printable(f"Error: {message}"), style="bold red", markup=False, highlight=False
     )
     sys.exit(code)
 

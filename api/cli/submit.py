@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
-from api.cli import watch
+from api.cli import preview, watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
 from api.cli.output import print_json
@@ -35,13 +35,22 @@ if TYPE_CHECKING:
 
 
 def submit(
-    file: Annotated[Path, typer.Argument(help="Questions: .csv, .tsv, .jsonl or .txt.")],
+    file: Annotated[Path, typer.Argument(help="Questions: .csv, .tsv, .xlsx, .jsonl, .json, .txt or .zip.")],
     pipeline: Annotated[
         str, typer.Option(help="How they are answered: crag, rag, self_rag or adaptive.")
     ] = "crag",
     column: Annotated[
         str | None,
         typer.Option(help="The column that holds the questions (name or number). Left out: guessed."),
+    ] = None,
+    sheet: Annotated[
+        str | None, typer.Option(help="The sheet of a workbook (name or number). Left out: found.")
+    ] = None,
+    header_row: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=1_048_576, help="The row of the sheet with the header; 0: none. Left out: found."
+        ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for the batch. Left out: the file's.")] = None,
     collection: Annotated[
@@ -60,6 +69,9 @@ def submit(
             help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what is found in the file, and submit nothing.")
+    ] = False,
     max_cost: Annotated[
         float | None,
         typer.Option(help="Pause before the batch has cost more than this many USD."),
@@ -79,11 +91,14 @@ def submit(
 
     if name is not None and len(name) > _LONGEST_NAME:
         raise UsageError(f"--name: at most {_LONGEST_NAME} characters, not {len(name)}.")
+    if dry_run:
+        preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
+        return
     caps = Caps(max_cost, max_tokens)
     terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by), caps=caps)
     settings, console = get_settings(), Console(stderr=json)
     plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
-    questions = open_questions(file, column)
+    questions = open_questions(file, column, sheet=sheet, header_row=header_row)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
     batches.check_collection(engine, plan)
@@ -136,9 +151,7 @@ def _named(batch_id: int) -> Iterator[None]:
 
 def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:
     report = questions.report
-    lines = [
-        f"{report.file}: {report.format}, {report.encoding}, questions in column {report.question_column!r}."
-    ]
+    lines = [preview.describe(questions)]
     lines += report.notes
     names = sorted(set(plan.models.values()) - {plan.provider})
     models = f"{plan.provider} ({', '.join(names)})" if names else plan.provider

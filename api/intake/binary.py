@@ -6,8 +6,9 @@ from pathlib import Path
 from shared.errors import IntakeError
 
 _EXPORT = 'Open it and export the sheet as "CSV UTF-8".'
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel or Word file", _EXPORT),
+    (_OLE, "an old Excel or Word file", _EXPORT),
     (b"%PDF-", "a PDF", "Copy the questions into a CSV or text file."),
     (b"\x89PNG", "a PNG image", "Give a file of text."),
     (b"\xff\xd8\xff", "a JPEG image", "Give a file of text."),
@@ -31,9 +32,10 @@ def refuse_other_formats(path: Path, head: bytes) -> None:
     if head.startswith(b"PK\x03\x04"):
         if b"[Content_Types].xml" in head or b"xl/" in head:
             raise IntakeError(
-                f"{path}: this is an Excel or other Office file, whatever its name says. {_EXPORT}"
+                f"{path}: this is an Excel or other Office file, whatever its name says. If it is a workbook, "
+                f"name it .xlsx. Or: {_EXPORT[0].lower()}{_EXPORT[1:]}"
             )
-        raise IntakeError(f"{path}: this is a zip archive. Unpack it first.")
+        raise IntakeError(f"{path}: this is a zip archive. Unpack it first, or name it .zip.")
     for signature, what, remedy in _SIGNATURES:
         if head.startswith(signature):
             raise IntakeError(f"{path}: this is {what}, not a file of questions. {remedy}")
@@ -41,6 +43,31 @@ def refuse_other_formats(path: Path, head: bytes) -> None:
         raise IntakeError(
             f"{path}: this is a web page or XML, perhaps a login page, and no table. Download it again."
         )
+
+
+def refuse_sheets(path: Path) -> None:
+    """Raises IntakeError when the file at `path`, a workbook by its name, is not the zip that one is."""
+    with path.open("rb") as file:
+        head = file.read(2**16)
+        if head.startswith(_OLE):  # its directory may stand anywhere in the file
+            head += file.read(2**24)
+    if head.startswith(b"PK\x03\x04"):
+        return
+    if not head:
+        raise IntakeError(f"{path}: the file is empty. It needs at least one question.")
+    if head.startswith(_OLE):
+        if "EncryptedPackage".encode("utf-16-le") in head:
+            raise IntakeError(
+                f"{path}: the workbook is protected by a password. Save it without one (Excel: File, Info, "
+                "Protect Workbook, Encrypt with Password, and empty the field)."
+            )
+        raise IntakeError(
+            f"{path}: this is a workbook of Excel 97-2003 (.xls). Open it and save it as .xlsx, or as CSV."
+        )
+    refuse_other_formats(path, head)
+    raise IntakeError(
+        f"{path}: this is no Excel workbook, whatever its name says. If it is text, name it .csv or .txt."
+    )
 
 
 def control_share(head: bytes) -> float:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from shared.errors import UsageError
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Words for "question" in the languages of the files we know of; singular and plural.
-_QUESTION_WORDS = _words(
+_QUESTION_WORDS = words(
     """
     question questions vraag vragen frage fragen pregunta preguntas domanda domande pergunta
     perguntas quesito quesiti questão questões kysymys fråga frågor spørgsmål spørsmål pytanie
@@ -23,19 +23,26 @@ _QUESTION_WORDS = _words(
     """
 ) | {"câu hỏi"}
 # Names that often, but not always, hold what is asked.
-_ASKING_WORDS = _words(
+_ASKING_WORDS = words(
     """
     query queries prompt prompts text utterance sentence ask inquiry enquiry anfrage consulta
     requête zapytanie запрос クエリ 查询
     """
 )
 # With one of these, a name that contains "question" is about the question: its id, its language ...
-_ABOUT = _words(
+_ABOUT = words(
     """
     id ids nr no num number key ref code type kind category categorie class group section topic
     tags tag count date time created updated language lang sprache langue author user_id by source
     url link title rank score length len hash status answer answers answered response is has reply
     hint notes index order level difficulty mark points domain
+    """
+)
+# What a checklist or a tender asks for; taken only when no name says more.
+_DEMANDS = words(
+    """
+    requirement requirements anforderung anforderungen exigence exigences requisito requisitos
+    vereiste vereisten krav требование требования 要求 요구사항
     """
 )
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
@@ -98,7 +105,7 @@ def choose(
         if is_question_word(columns[0]):
             return Choice(0, guessed=False, note=None)
         return Choice(0, guessed=True, note=f'The only column, "{columns[0]}", was taken as the questions.')
-    for tier in (_certain, _compound, _asking):
+    for tier in TIERS:
         found = [position for position, name in enumerate(header or columns) if tier(name)]
         if len(found) == 1:
             name = columns[found[0]]
@@ -118,12 +125,27 @@ def _certain(name: str) -> bool:
 
 def _compound(name: str) -> bool:
     """question_text, user question, questionEN; but not question_id or questionLanguage."""
-    words = set(normal(_CAMEL.sub(" ", name)).split())
-    return bool(words & _QUESTION_WORDS) and not words & _ABOUT
+    parts = set(normal(_CAMEL.sub(" ", name)).split())
+    return bool(parts & _QUESTION_WORDS) and not parts & _ABOUT
 
 
 def _asking(name: str) -> bool:
     return normal(name) in _ASKING_WORDS
+
+
+def _demanding(name: str) -> bool:
+    """requirement, Detailed requirement; but not Requirement ID."""
+    parts = set(normal(_CAMEL.sub(" ", name)).split())
+    return bool(parts & _DEMANDS) and not parts & _ABOUT
+
+
+# From the name that leaves no doubt to the one that is taken for want of a better.
+TIERS = (_certain, _compound, _asking, _demanding)
+
+
+def evidence(name: str) -> int | None:
+    """The place of the first of TIERS that holds for `name`; None: the name says nothing."""
+    return next((place for place, tier in enumerate(TIERS) if tier(name)), None)
 
 
 def _named(file: str, columns: Sequence[str], wanted: str) -> int:

@@ -20,8 +20,8 @@ _SHOWN = 60  # characters of a key or number in a note
 _SUSPECT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
-class _Decoder:
-    """Parses lines, and notes what a parsed line no longer says.
+class Decoder:
+    """Parses JSON, and notes what the value no longer says.
 
     JSON has no NaN and no infinity, and neither has Postgres, so they become null. An object has a key
     once, and a number with a point is a double.
@@ -77,7 +77,7 @@ def _same_number(text: str, kept: str) -> bool:
 
 def _values(lines: Lines, path: Path) -> Iterator[tuple[int, Any, list[str]]]:
     """(line, value, notes) of every line that is not blank."""
-    decoder = _Decoder()
+    decoder = Decoder()
     for line in lines:
         _, notes = lines.take()
         if not line.strip():
@@ -116,18 +116,25 @@ def jsonl_rows(path: Path, encoding: Encoding, field: str | None) -> Iterator[In
     with open_lines(path, encoding, universal=True) as lines:
         for number, (line, value, notes) in enumerate(_values(lines, path), start=1):
             place = f"{path}: row {number} (line {line})"
-            if field is None:
-                if not isinstance(value, str):
-                    raise IntakeError(
-                        f"{place}: not a string, as the lines before it are. Mend or remove this line."
-                    )
-                yield InputRow(number, as_question(value), [value], notes)
-                continue
-            if not isinstance(value, dict):
-                raise IntakeError(
-                    f"{place}: not an object, as the lines before it are. Mend or remove this line."
-                )
-            yield InputRow(number, _question(value, field, place, notes), value, notes)
+            yield (
+                string_row(value, number, place, notes)
+                if field is None
+                else object_row(value, number, field, place, notes)
+            )
+
+
+def string_row(value: Any, number: int, place: str, notes: list[str]) -> InputRow:
+    """The row of a JSON string. Raises IntakeError, naming `place`, for anything else."""
+    if not isinstance(value, str):
+        raise IntakeError(f"{place}: not a string, as those before it are. Mend or remove it.")
+    return InputRow(number, as_question(value), [value], notes)
+
+
+def object_row(value: Any, number: int, field: str, place: str, notes: list[str]) -> InputRow:
+    """The row of a JSON object. Raises IntakeError, naming `place`, for anything else."""
+    if not isinstance(value, dict):
+        raise IntakeError(f"{place}: not an object, as those before it are. Mend or remove it.")
+    return InputRow(number, _question(value, field, place, notes), value, notes)
 
 
 def _question(value: dict[str, Any], field: str, place: str, notes: list[str]) -> str | None:
@@ -145,5 +152,5 @@ def _question(value: dict[str, Any], field: str, place: str, notes: list[str]) -
         return str(question)
     kind = {list: "a list", dict: "an object", bool: "true or false"}[type(question)]
     raise IntakeError(
-        f'{place}: "{field}" is {kind}, not text. Mend this line, or name another field with --column.'
+        f'{place}: "{field}" is {kind}, not text. Mend it, or name another field with --column.'
     )

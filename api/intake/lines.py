@@ -8,10 +8,9 @@ from pathlib import Path
 
 from api.intake.encoding import Encoding
 from api.intake.model import InputRow
-from shared.clean import REPLACEMENT, clean_text, needs_cleaning
+from shared.clean import MAX_TEXT, REPLACEMENT, clean_text, needs_cleaning
 from shared.errors import IntakeError
 
-MAX_TEXT = 16 * 2**20  # characters of a line or cell; keeps memory bounded when a line never ends
 SAMPLE_LINES, SAMPLE_CHARS = 2000, 4 * 2**20
 # White space that str.strip() leaves alone, and what cleaning leaves of a cell of nothing but NULs.
 _INVISIBLE = "\N{ZERO WIDTH SPACE}\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}\N{WORD JOINER}\ufeff"

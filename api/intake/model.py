@@ -7,14 +7,16 @@ from typing import Any, Literal
 
 from shared.errors import IntakeError
 
-Format = Literal["csv", "jsonl", "txt"]
+Format = Literal["csv", "jsonl", "txt", "xlsx", "json", "zip"]
+# The rows of these are objects with keys of their own, in the others cells under one header.
+OBJECT_FORMATS: tuple[Format, ...] = ("jsonl", "json", "zip")
 
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
     """One data row. Every string in it is clean: no NUL, no lone surrogate."""
 
-    number: int  # 1-based among the data rows
+    number: int  # 1-based among the data rows; of a sheet: rows below the header, so there may be gaps
     question: str | None  # outer white space stripped; None: there is no text in the cell
     original: list[str] | dict[str, Any]  # the cells in column order, or the JSONL object
     notes: list[str]  # what was mended or odd, as short phrases
@@ -33,6 +35,13 @@ class IntakeReport:
     question_column: str  # one of `columns`
     column_guessed: bool
     notes: list[str] = field(default_factory=list)  # sentences for a person
+    # Of a spreadsheet, by which its rows are found again: row `number` stands in sheet row header_row + number.
+    sheet: str | None = None
+    header_row: int | None = (
+        None  # the last row of the header; 0 or the row before the first when there is none
+    )
+    first_column: int | None = None  # 1-based; the sheet column of the first of `columns`
+    sha256: str | None = None  # of the file
 
 
 @dataclass(frozen=True, slots=True)

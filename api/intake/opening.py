@@ -1,39 +1,57 @@
 """Looks at a file of questions and decides how to read it; the entry is `open_questions`."""
 
 import stat
+import zipfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from api.intake.archive import archive_rows, open_archive
+from api.intake.binary import refuse_sheets
 from api.intake.columns import Choice, choose, is_question_word, looks_like_question, unique_names
 from api.intake.encoding import Encoding, detect
+from api.intake.json_file import json_rows, open_json
 from api.intake.jsonl import first_value, jsonl_rows
 from api.intake.lines import as_question, open_lines, sample_lines, txt_rows
 from api.intake.model import InputRow, IntakeReport, QuestionFile, stamp
 from api.intake.tables import DELIMITERS, Layout, find_layout, is_table, records, refuse_json
+from api.intake.workbook import open_workbook_file, workbook_rows
 from shared.clean import one_line
 from shared.errors import IntakeError, NotFound, UsageError
 
 _TABLES = (".csv", ".tsv", ".tab")
 _JSONL = (".jsonl", ".ndjson")
+_JSON = (".json", ".jsonc", ".json5")
+_SHEETS = (".xlsx", ".xlsm", ".xltx", ".xls")  # .xls: often an .xlsx by another name, or else refused
+_ZIP = ".zip"
 # What the name of a column has at the most, when nothing else tells it from a question.
 _NAME_WORDS, _NAME_CHARS = 3, 40
 
 Rows = partial[Iterator[InputRow]]
 
 
-def open_questions(path: Path, column: str | None = None) -> QuestionFile:
-    """Looks at a .csv, .tsv, .jsonl or .txt file of questions and decides how to read it.
+def open_questions(
+    path: Path, column: str | None = None, *, sheet: str | None = None, header_row: int | None = None
+) -> QuestionFile:
+    """Looks at a file of questions and decides how to read it: by its suffix, once its content agrees.
 
-    `column`: the question column's name, or its 1-based number. None: guess, or raise UsageError when unsure.
-    Raises NotFound, IntakeError (the file cannot be taken) or UsageError (the column).
+    `column`: the question column's name, or its 1-based number. `sheet`: of a workbook, by name or 1-based
+    number; `header_row`: the row of that sheet with the header, 0 for none. None: guess, or raise UsageError
+    when unsure. Raises NotFound, IntakeError (the file cannot be taken) or UsageError (the choices).
     """
     try:
         before = _check(path)
-        encoding = detect(path)
         suffix = path.suffix.lower()
+        if suffix in (*_SHEETS, _ZIP):
+            return QuestionFile(path, *_open_zipped(path, column, sheet, header_row), before)
+        if sheet is not None or header_row is not None:
+            raise UsageError(f"{path}: only spreadsheets have sheets. Omit --sheet and --header-row.")
+        encoding = detect(path)
         if suffix in _JSONL:
             report, rows = _open_jsonl(path, encoding, column)
+        elif suffix in _JSON:
+            report, items, field = open_json(path, encoding, column)
+            rows = partial(json_rows, path, items, field)
         elif suffix in _TABLES:
             report, rows = _open_table(path, encoding, column)
         else:
@@ -53,13 +71,33 @@ def _check(path: Path) -> tuple[int, int]:
     if not stat.S_ISREG(status.st_mode):
         raise IntakeError(f"{path}: not an ordinary file. Save the questions to a file first.")
     suffix = path.suffix.lower()
-    if suffix in (".xlsx", ".xls", ".xlsm", ".ods"):
-        raise IntakeError(f'{path}: spreadsheets cannot be read yet. Export the sheet as "CSV UTF-8".')
-    if suffix == ".json":
-        raise IntakeError(f"{path}: write one JSON object a line, and name the file .jsonl.")
-    if suffix not in (*_TABLES, *_JSONL, ".txt"):
-        raise IntakeError(f"{path}: only .csv, .tsv, .jsonl and .txt files can be read. Rename or export it.")
+    if suffix in (".xlsb", ".ods", ".numbers"):
+        raise IntakeError(f"{path}: {suffix} files cannot be read. Save it as .xlsx or as CSV.")
+    if suffix not in (*_TABLES, *_JSONL, *_JSON, *_SHEETS, _ZIP, ".txt"):
+        raise IntakeError(
+            f"{path}: only .csv, .tsv, .xlsx, .jsonl, .json, .txt and .zip files can be read. Rename or export it."
+        )
     return stamp(path)
+
+
+def _open_zipped(
+    path: Path, column: str | None, sheet: str | None, header_row: int | None
+) -> tuple[IntakeReport, Rows]:
+    if path.suffix.lower() in _SHEETS:
+        refuse_sheets(path)
+        report, bands = open_workbook_file(path, column, sheet, header_row)
+        return report, partial(workbook_rows, path, report, bands)
+    if not zipfile.is_zipfile(path):
+        raise IntakeError(f"{path}: this is no zip, whatever its name says. Give it the name of what it is.")
+    opener = partial(_open_member, column, sheet, header_row)
+    report = open_archive(path, opener)
+    return report, partial(archive_rows, path, report, opener)
+
+
+def _open_member(column: str | None, sheet: str | None, header_row: int | None, path: Path) -> QuestionFile:
+    if path.suffix.lower() in _SHEETS:
+        return open_questions(path, column, sheet=sheet, header_row=header_row)
+    return open_questions(path, column)
 
 
 def _open_jsonl(path: Path, encoding: Encoding, column: str | None) -> tuple[IntakeReport, Rows]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.intake.columns import is_question_word
-from api.intake.lines import MAX_TEXT, Lines
+from api.intake.lines import Lines
+from shared.clean import MAX_TEXT
 from shared.errors import IntakeError
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}

@@ -4,17 +4,19 @@ import codecs
 import csv
 import io
 import json
+import zipfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pytest
 
 from tests.e2e.home import Home
 
-OURS = ["answer", "disposition", "reason", "sources", "web_used", "error", "run_id"]
+OURS = ["answer", "disposition", "reason", "sources", "web_used", "error", "run_id", "notes"]
 DESK, DAYS = "When is the service desk open?", "How many days of holiday do I have?"
 LONG = "Why? " * 1800  # 9,000 characters
 
@@ -36,6 +38,35 @@ class Case:
 
 def rows(*questions: str) -> list[list[str]]:
     return [[question] for question in questions]
+
+
+def workbook() -> bytes:
+    """A workbook with an instruction sheet, a title, the header in row three and a blank row."""
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    book.active.append(["How to fill in the questions"])
+    sheet = book.create_sheet("Questions")
+    for cells in (
+        ["Our questions"],
+        [],
+        ["nr", "Question", "note"],
+        [1, DESK],
+        [],
+        [3, None, "x"],
+        [4, DAYS],
+    ):
+        sheet.append(cells)
+    sheet.cell(7, 3, "=1+1").data_type = "s"
+    sheet.merge_cells("A1:C1")
+    book.save(out)
+    return out.getvalue()
+
+
+def zipped(members: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return out.getvalue()
 
 
 CASES = [
@@ -104,6 +135,22 @@ CASES = [
         runs=2,
     ),
     Case(
+        "sheets.xlsx",
+        workbook(),
+        [["1", DESK, ""], ["3", "", "x"], ["4", DAYS, "=1+1"]],
+        ["nr", "Question", "note"],
+        "Question",
+        runs=2,
+        empty=1,
+    ),
+    Case(
+        "both.zip",
+        zipped({"a.json": f'// by hand\n["{DESK}",]', "b.csv": f"id;question\n7;{DAYS}\n"}),
+        [["a.json", DESK, ""], ["b.csv", DAYS, "7"]],
+        ["file", "question", "id"],
+        runs=2,
+    ),
+    Case(
         "chosen.csv",
         f"a,b\n1,{DESK}\n".encode(),
         [["1", DESK]],
@@ -131,7 +178,7 @@ def taken(knowledge: Home) -> Mapping[str, Taken]:
     def take(case: Case) -> Taken:
         file = knowledge.write(f"in/{case.name}", case.content)
         told = knowledge.submit(file, *case.words)
-        return Taken(told, knowledge.run("results", told["batch_id"]).out)
+        return Taken(told, knowledge.run("results", told["batch_id"], "--raw").out)
 
     with ThreadPoolExecutor(4) as pool:
         return dict(zip([case.name for case in CASES], pool.map(take, CASES), strict=True))
@@ -159,6 +206,31 @@ def test_the_counts_add_up(taken: Mapping[str, Taken], case: Case) -> None:
     assert (told["status"], told["open"], told["pending"], told["running"]) == ("ended", 0, 0, 0)
     assert told["answered"] + told["gave_up"] == case.runs
     assert len({row["run_id"] for row in taken[case.name].rows} - {""}) == case.runs
+
+
+def test_results_as_a_workbook_and_into_the_submitted_one(
+    knowledge: Home, taken: Mapping[str, Taken]
+) -> None:
+    batch = taken["sheets.xlsx"].told["batch_id"]
+    done = knowledge.run("results", batch, "-o", "out.xlsx")
+    assert (done.code, done.err) == (0, "3 rows written to out.xlsx.\n")
+    book = openpyxl.load_workbook(knowledge.folder / "out.xlsx")
+    assert book.sheetnames == ["Results", "Summary"]
+    assert [cell.value for cell in book["Results"]["B"]] == ["Question", DESK, None, DAYS]
+    assert "25 days" in book["Results"]["D4"].value
+    facts = {label.value: value.value for label, value in book["Summary"].iter_rows()}
+    assert (facts["rows"], facts["empty rows"], facts["sheet"]) == (3, 1, "Questions")
+    words = ["batch", "results", batch, "--into", "in/sheets.xlsx", "-o", "filled.xlsx"]
+    assert knowledge.run(*words).err == "3 rows written to filled.xlsx, columns D to H.\n"
+    sheet = openpyxl.load_workbook(knowledge.folder / "filled.xlsx")["Questions"]
+    assert [cell.value for cell in sheet["E"]][2:] == ["disposition", "answered", None, "empty", "answered"]
+    assert "25 days" in sheet["D7"].value and sheet["C7"].value == "=1+1"
+    assert "say --force" in knowledge.run(*words).error(1)
+    changed = openpyxl.load_workbook(knowledge.folder / "in/sheets.xlsx")
+    changed["Questions"]["B7"] = "Another one?"
+    changed.save(knowledge.folder / "changed.xlsx")
+    words[4] = "changed.xlsx"
+    assert 'row 7 holds "Another one?"' in knowledge.run(*words, "--force").error(1)
 
 
 def test_a_repeated_question_is_run_once_and_answered_for_each(taken: Mapping[str, Taken]) -> None:

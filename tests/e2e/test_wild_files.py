@@ -65,7 +65,7 @@ def test_wild_files_go_in_and_come_out(knowledge: Home) -> None:
                 {key: row[key] for key in json.loads(line)} for row, [line] in zip(came, records, strict=True)
             ] == [json.loads(line) for [line] in records], path.name
             return
-        out = knowledge.run("results", told["batch_id"]).out
+        out = knowledge.run("results", told["batch_id"], "--raw").out
         header, *rows = csv.reader(io.StringIO(out, newline=""))
         names, *cells = records
         while cells and not any(cells[-1]):  # a last line of nothing

@@ -20,7 +20,7 @@ NODE = "reuse"  # the node of the one transition of a run that was taken over
 # What a plan says of how a run is paid for and tried, not of what it comes to.
 _NOT_DECIDING = {"reuse", "reuse_days", "reuse_web_hours", "max_attempts", "prices"}
 # Notes of a run that came to its end by a fault, which the next one may not meet.
-_FAULTS = ("_failed", "_unparsed")  # how their labels end
+_FAULTS = ("_failed", "_unparsed", "_unusable")  # how their labels end
 
 
 def run_key(plan: Plan, collection_version: int, question: str) -> str:

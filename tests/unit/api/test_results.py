@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from api.files import atomic_text
+from api.harmless import harmless
 from api.results import (
     RESULT_COLUMNS,
     ResultRow,
-    atomic_text,
     key_union,
     result_names,
     save,
@@ -46,9 +49,9 @@ def empty(original: Any, number: int) -> ResultRow:
     return ResultRow(number, original, None, None, None, None, None, None, None)
 
 
-def as_csv(columns: list[str], rows: list[ResultRow], width: int = 0) -> list[list[str]]:
+def as_csv(columns: list[str], rows: list[ResultRow], width: int = 0, raw: bool = False) -> list[list[str]]:
     out = io.StringIO(newline="")
-    assert write_csv(out, columns, rows, width=width) == len(rows)
+    assert write_csv(out, columns, rows, width=width, raw=raw) == len(rows)
     return list(csv.reader(io.StringIO(out.getvalue(), newline="")))
 
 
@@ -65,9 +68,9 @@ def test_csv_puts_ours_after_theirs_in_input_order() -> None:
         [
             *("1", "Why?", "Yes.", "answered", ""),
             "[1] Leave (docs/leave.pdf, page 3); [2] A long title (https://example.org); [3] notes.txt (page 1)",
-            *("true", "", "7"),
+            *("true", "", "7", ""),
         ],
-        ["2", " ", "", "", "", "", "", "", ""],
+        ["2", " ", "", "", "", "", "", "", "", ""],
     ]
 
 
@@ -76,7 +79,7 @@ def test_csv_is_rfc_4180() -> None:
     write_csv(out, ["q"], [row(['a "b", c\nd'], answer="x\ry")])
     assert out.getvalue().startswith("q,answer,disposition,")
     assert '\r\n"a ""b"", c\nd","x\ry",answered' in out.getvalue()
-    assert out.getvalue().endswith("7\r\n")
+    assert out.getvalue().endswith("7,\r\n")
 
 
 def test_repeated_header_names_stay_and_taken_names_are_prefixed() -> None:
@@ -92,6 +95,7 @@ def test_repeated_header_names_stay_and_taken_names_are_prefixed() -> None:
             "web_used",
             "error",
             "cragline_run_id",
+            "notes",
         )
     ]
 
@@ -100,22 +104,57 @@ def test_rows_of_odd_width_stay_aligned_and_lose_nothing() -> None:
     rows = [row(["1"]), row([], 2), row(["1", "2", "3", "4"], 3)]
     ragged = as_csv(["a", "b"], rows)
     assert [cells[ragged[0].index("answer")] for cells in ragged[1:]] == ["Yes."] * 3
-    assert ragged[3][9:] == ["3", "4"]
+    assert ragged[3][10:] == ["3", "4"]
     full = as_csv(["a", "b"], rows, width=4)
-    assert full[0][9:] == ["extra_cells_1", "extra_cells_2"]
-    assert {len(cells) for cells in full} == {11}
-    assert full[3][9:] == ["3", "4"] and full[1][9:] == ["", ""]
+    assert full[0][10:] == ["extra_cells_1", "extra_cells_2"]
+    assert {len(cells) for cells in full} == {12}
+    assert full[3][10:] == ["3", "4"] and full[1][10:] == ["", ""]
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "＝"])
-def test_our_cells_cannot_run_as_formulas_theirs_are_untouched(start: str) -> None:
+def test_no_cell_can_run_as_a_formula_unless_it_is_asked_for(start: str) -> None:
     evil = f"{start}cmd|' /C calc'!A0"
     source = [{"title": evil, "source": "s", "page": None, "origin": "web"}]
-    rows = as_csv(["q"], [row([evil], answer=evil, reason=evil, error=evil, sources=source)])
+    results = [row([evil, "x", evil], answer=evil, reason=evil, error=evil, sources=source, notes=[evil])]
+    rows = as_csv(["q", evil], results, width=3)
     cells = dict(zip(rows[0], rows[1], strict=True))
-    assert cells["q"] == evil
-    assert cells["answer"] == cells["reason"] == cells["error"] == f"'{evil}"
+    assert {cells[name] for name in ("q", "answer", "reason", "error", "notes", "extra_cells_1")} == {
+        f"'{evil}"
+    }
     assert not cells["sources"].startswith(start)
+    assert rows[0][1] == f"'{evil}"
+    raw = as_csv(["q", evil], results, width=3, raw=True)
+    assert raw[0][1] == raw[1][0] == raw[1][2] == raw[1][-1] == evil
+
+
+@pytest.mark.parametrize("number", ["-1", "+3.5", "-1,234.50", "-4%", "-1e5", "-", "+"])
+def test_numbers_with_a_sign_stay_numbers(number: str) -> None:
+    expected = number if len(number) > 1 else f"'{number}"
+    assert harmless(number) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["-1+cmd|' /C calc'!A0", "+1-2", "-A1", "@SUM(1)", "-1(2)", "+31 20 123", "=1"]
+)
+def test_what_only_begins_like_a_number_is_held(text: str) -> None:
+    assert harmless(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "me@example.org", "a=b", "'=1", "1-2", " x"])
+def test_other_text_stays_as_it_is(text: str) -> None:
+    assert harmless(text) == text
+
+
+@given(st.lists(st.lists(st.text(st.characters(codec="utf-8")), min_size=2, max_size=2), max_size=5))
+def test_harmless_cells_are_the_text_or_the_text_behind_an_apostrophe(cells: list[list[str]]) -> None:
+    written = as_csv(["a", "b"], [row(pair) for pair in cells])
+    for pair, found in zip(cells, written[1:], strict=True):
+        for before, after in zip(pair, found, strict=False):
+            assert after in (before, f"'{before}")
+            assert not after.startswith(("=", "@", "\t", "\r", "\n"))
+            assert after[:1] not in ("+", "-") or after[1:2].isdigit()
+    raw = as_csv(["a", "b"], [row(pair) for pair in cells], raw=True)
+    assert [found[:2] for found in raw[1:]] == cells
 
 
 def test_jsonl_keeps_the_texts_as_they_are() -> None:
@@ -129,6 +168,7 @@ def test_jsonl_keeps_the_texts_as_they_are() -> None:
         "web_used": False,
         "error": None,
         "run_id": 7,
+        "notes": [],
     }
 
 
@@ -166,9 +206,13 @@ def test_save_csv_for_excel_and_jsonl_plain(tmp_path: Path) -> None:
     assert (tmp_path / "o.csv").read_bytes().startswith(b"\xef\xbb\xbfq,answer")
     assert save(tmp_path / "o.JSONL", ["q"], ["q"], [row(["ö"])]) == 1
     assert json.loads((tmp_path / "o.JSONL").read_text("utf-8"))["q"] == "ö"
-    with pytest.raises(UsageError, match=r"o\.xlsx.*\.csv or \.jsonl"):
-        save(tmp_path / "o.xlsx", ["q"], ["q"], [])
-    assert sorted(item.name for item in tmp_path.iterdir()) == ["o.JSONL", "o.csv"]
+    assert save(tmp_path / "o.xlsx", ["q"], ["q"], [row(["ö"])]) == 1
+    assert (tmp_path / "o.xlsx").read_bytes().startswith(b"PK")
+    assert save(tmp_path / "raw.csv", ["q"], ["q"], [row(["=ö"])], raw=True) == 1
+    assert (tmp_path / "raw.csv").read_bytes().startswith(b"q,answer")
+    with pytest.raises(UsageError, match=r"o\.ods.*\.csv, \.xlsx or \.jsonl"):
+        save(tmp_path / "o.ods", ["q"], ["q"], [])
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["o.JSONL", "o.csv", "o.xlsx", "raw.csv"]
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import urljoin
 
 import httpcore
 
-from shared.urls import FetchError, checked_url, shown
+from shared.urls import FetchError, checked_url, joined, shown
 from workers.stores.web.address import Resolver, checked_addresses, resolve
 
 USER_AGENT = f"cragline/{version('cragline')}"
@@ -68,7 +67,7 @@ class Fetcher:
                 budget -= time.monotonic() - begun
             if isinstance(found, Fetched):
                 return found
-            here = checked_url(urljoin(here, found))
+            here = checked_url(joined(here, found))
         raise FetchError(f"{shown(url)}: more than {MAX_REDIRECTS} redirects.")
 
     def _once(self, url: str, types: Iterable[str] | None, deadline: float) -> Fetched | str:

@@ -67,8 +67,8 @@ def test_a_header_and_nothing_else(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("q.xlsx", "Export the sheet"),
-        ("q.json", r"\.jsonl"),
+        ("q.ods", "Save it as .xlsx or as CSV"),
+        ("q.xlsb", "Save it as .xlsx or as CSV"),
         ("q.md", "only .csv"),
         ("questions", "only .csv"),
     ],

@@ -85,6 +85,8 @@ def test_each_redirect_is_checked_anew(site: Site) -> None:
         ("file:///etc/passwd", "only http"),
         ("gopher://x.example/", "only http"),
         ("http://me:secret-word@x.example/", "user name or password"),
+        ("http://[", "not a URL"),
+        ("//[x]/", "not a URL"),
     ],
 )
 def test_a_redirect_leads_nowhere_else(
