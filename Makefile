@@ -46,9 +46,10 @@ types: setup
 migrations: setup
 	$(BIN)/python -m pytest tests/migrations
 
-# The generated pages: settings, command line, schema.
+# The generated pages: settings, command line, schema, history (which needs a database of its own for it).
 docs: setup
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/history_page.py
 
 check: lint types test
 
@@ -59,9 +60,11 @@ lock:
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
 
-# The long form of tests/chaos: 500 questions a seed while workers and servers are killed. Hours for many seeds.
+# Messages and workers in 300 random orders, some minutes; then the long form of tests/chaos: 500 questions a seed
+# while workers and servers are killed. Hours for many seeds.
 SEEDS ?= 1
 chaos: setup
+	$(BIN)/python -m pytest --hypothesis-profile chaos tests/integration/runner/test_any_order.py
 	$(BIN)/python -m tests.chaos --trials $(SEEDS)
 
 compose-test:

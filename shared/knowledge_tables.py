@@ -1,4 +1,4 @@
-"""The tables of what is known: collections, their other names, what was ingested, and what is to be."""
+"""The tables of what was ingested: collections, their other names, the work on them, and their documents."""
 
 from datetime import datetime
 from typing import Any

@@ -5,8 +5,10 @@
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from redis import Redis
+if TYPE_CHECKING:
+    from redis import Redis
 
 _PREFIX = "cragline:limits"
 INDEX = f"{_PREFIX}:index"  # a set of all targets
@@ -54,7 +56,7 @@ class TargetState:
     failures: int  # failed calls in a row
 
 
-def states(client: Redis) -> list[TargetState]:
+def states(client: "Redis") -> list[TargetState]:
     """Every target that was called in the last hour or so, by name. Raises RedisError."""
     seconds, micros = client.time()
     now = float(seconds) + float(micros) / 1e6

@@ -253,6 +253,20 @@ def with_filters(sets: list[str] | None, filters: list[str] | None) -> dict[str,
     return values
 
 
+def checked_sets(pipeline: str, sets: dict[str, Any]) -> dict[str, Any]:
+    """The values of `sets` as the pipeline's parameters take them; `auto` ones are left out, as if unset.
+
+    Raises UsageError naming the wrong key or value.
+    """
+    kind = params_type(pipeline)
+    try:
+        params = kind(**sets)
+    except ValidationError as error:
+        raise UsageError(_explain(error, pipeline, kind)) from None
+    values = params.model_dump(include=params.model_fields_set)
+    return {key: value for key, value in values.items() if value != "auto"}
+
+
 def make_plan(
     settings: Settings,
     pipeline: str,

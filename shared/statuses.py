@@ -78,6 +78,14 @@ class WorkKind(StrEnum):
     DELETE = "delete"  # remove the collection
 
 
+class DeliveryStatus(StrEnum):
+    """The news of a batch's end for its `callback_url`."""
+
+    PENDING = "pending"  # to be sent, now or at `next_at`. -> delivered, failed
+    DELIVERED = "delivered"  # answered with a status of the 2xx. Final.
+    FAILED = "failed"  # given up after the last try, or refused for its address. Final.
+
+
 class EventAction(StrEnum):
     """What was done to a batch or a run, by a person or (actor `system`) by Cragline itself."""
 

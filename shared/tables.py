@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from shared import api_tables as api_tables
 from shared.budget_tables import Budget as Budget
 from shared.budget_tables import Reservation as Reservation
 from shared.knowledge_tables import Collection as Collection
@@ -54,6 +55,8 @@ class Batch(Base):
         CheckConstraint("max_cost_usd > 0", name="max_cost_usd"),
         CheckConstraint("max_tokens > 0", name="max_tokens"),
         Index(None, "status", postgresql_where=text("status IN ('open', 'paused')")),
+        Index("ix_batches_owner", "owner", "id"),
+        Index("ix_batches_callback", "id", postgresql_where=text("callback_url IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     name: Mapped[str]
@@ -75,6 +78,8 @@ class Batch(Base):
     # of batches with the same priority: the share of the window, 2 gets twice what 1 gets
     weight: Mapped[float] = mapped_column(Numeric(6, 2, asdecimal=False), server_default="1")
     max_in_flight: Mapped[int | None] = mapped_column(Integer)  # runs of it at once; NULL: the window's
+    owner: Mapped[str | None]  # of the API key it was submitted with; NULL: the command line
+    callback_url: Mapped[str | None]  # told when the batch has ended
 
 
 class BatchRow(Base):
@@ -201,6 +206,7 @@ class Transition(Base):
             unique=True,
             postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
         ),
+        Index(None, "recorded_in", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
         {"postgresql_partition_by": "RANGE (month)"},
     )
     month: Mapped[date]
@@ -224,6 +230,9 @@ class Transition(Base):
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     error_class: Mapped[str | None]
     error: Mapped[str | None]
+    recorded_in: Mapped[int | None] = mapped_column(  # id of the inserting transaction
+        server_default=text("((pg_current_xact_id())::text)::bigint")
+    )
     round: Mapped[int] = mapped_column(Integer, server_default="1")  # `runs.round` at the time
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from redis import Redis
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
@@ -17,6 +18,7 @@ from shared.migrate import upgrade
 from shared.stack.testing import Servers, embedded_servers
 
 ROOT = Path(__file__).parent
+settings.register_profile("chaos")  # `make chaos`: the property tests that know it try many more ways
 _numbers = itertools.count(1)
 
 

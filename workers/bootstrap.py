@@ -21,6 +21,7 @@ from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.limits.limiter import Limiter
+from workers.runner.limits.waiting import WaitingRecorder
 from workers.runner.prompts import PromptBook
 from workers.runner.runtime import Runtime
 from workers.stores.local_owner import open_store
@@ -58,7 +59,7 @@ class Parts:
         if plan.provider == "local":
             roles = local_roles(plan, self._minilm, recorder)
         else:
-            settings = self._openai(plan.structured_output)
+            settings = openai_settings(self._settings, plan.structured_output)
             roles = openai_roles(plan, settings, self._settings.chat_model, self._book, recorder)
         return Resources(
             retriever=StoreRetriever(self, plan, recorder), web_search=self._web(recorder), **roles
@@ -68,7 +69,9 @@ class Parts:
         """The embedder of a plan, by the name that a collection keeps: `<provider>/<model>`."""
         if provider == "local":
             return self._minilm
-        return OpenAIEmbedder(self._openai("json_schema"), name.removeprefix("openai/"), recorder)
+        return OpenAIEmbedder(
+            openai_settings(self._settings, "json_schema"), name.removeprefix("openai/"), recorder
+        )
 
     def _check_server(self, plan: Plan) -> None:
         """Texts go where the batch was planned to send them, or nowhere. Raises PermanentError."""
@@ -87,17 +90,6 @@ class Parts:
                 where="openai",
             )
 
-    def _openai(self, method: Any) -> OpenAISettings:
-        settings = self._settings
-        key = settings.openai_api_key
-        return OpenAISettings(
-            api_key=key.get_secret_value() if key else None,
-            base_url=settings.openai_base_url,
-            timeout=settings.model_timeout,
-            method=method,
-            max_output_tokens=settings.max_output_tokens,
-        )
-
     def _web(self, recorder: CallRecorder) -> WebSearch | None:
         key = self._settings.tavily_api_key
         if key is None:
@@ -114,6 +106,18 @@ class Parts:
             if self._store is not None:
                 self._store.close()
                 self._store = None
+
+
+def openai_settings(settings: Settings, method: Any) -> OpenAISettings:
+    """How the server in use is reached; `method`: how structured answers are asked for."""
+    key = settings.openai_api_key
+    return OpenAISettings(
+        api_key=key.get_secret_value() if key else None,
+        base_url=settings.openai_base_url,
+        timeout=settings.model_timeout,
+        method=method,
+        max_output_tokens=settings.max_output_tokens,
+    )
 
 
 class StoreRetriever:
@@ -163,7 +167,11 @@ def build_runtime(
     check_embedding(settings, engine)
     store = open_store(settings, own=True) if own_store else None
     parts = Parts(settings, engine, store)
+    limiter = Limiter(settings)
     heartbeat = Heartbeat(engine, settings.heartbeat_seconds, settings.lease_seconds)
+
+    def in_line(file_id: int) -> CallRecorder:
+        return WaitingRecorder(limiter, server_of(settings), f"ingest {file_id}", settings.model_timeout)
 
     def ingest(file_id: int) -> None:
         owned = parts.store
@@ -171,7 +179,7 @@ def build_runtime(
         ingest_file(
             file_id,
             store=owned,
-            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings)),
+            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings), in_line(file_id)),
             engine=engine,
             chunk_tokens=settings.chunk_tokens,
             chunk_overlap=settings.chunk_overlap,
@@ -184,7 +192,7 @@ def build_runtime(
     return Runtime(
         settings=settings,
         engine=engine,
-        executor=Executor(engine, settings, parts, heartbeat, worker, Limiter(settings)),
+        executor=Executor(engine, settings, parts, heartbeat, worker, limiter),
         heartbeat=heartbeat,
         ingest_file=ingest,
         close=close,

@@ -20,7 +20,7 @@ from shared.errors import CraglineError
 from shared.plan import embedding_name
 from shared.settings import Settings, get_settings
 from shared.stack.secrets import secrets_path
-from shared.stack.state import check_home, read_state, running_stack
+from shared.stack.state import StackState, check_home, logs_path, read_state, running_stack
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,11 @@ def _stack(settings: Settings) -> Iterator[Finding]:
     if state is not None and state.supervised():
         parts = ", ".join(part.name for part in state.parts)
         yield Finding("ok", "stack", f"{'running' if state.ready else 'starting'}: {parts}")
+        yield from _troubled(settings, state)
         if url := state.url("flower"):
             yield Finding("ok", "flower", f"{url}, user {settings.flower_user}, {_password(settings)}")
+        if url := state.url("api"):
+            yield Finding("ok", "api", url)
         return
     left = [f"{part.name} (pid {part.pid})" for part in state.parts if part.alive()] if state else []
     if left:
@@ -78,6 +81,23 @@ def _stack(settings: Settings) -> Iterator[Finding]:
         yield Finding("note", "stack", "none is running here; database and Redis are set by URL.")
     else:
         yield Finding("bad", "stack", "not running. `cragline up -d` starts it.")
+
+
+def _troubled(settings: Settings, state: StackState) -> Iterator[Finding]:
+    """Parts that are down now, or have died lately; the supervisor starts them again by itself."""
+    for part in state.parts:
+        ends, alive = state.ends.get(part.name), part.alive()
+        if alive and ends is None:
+            continue
+        words = [] if alive else ["down, and about to be started again"]
+        if ends is not None:
+            times = "once" if ends.times == 1 else f"{ends.times} times"
+            words.append(
+                f"{'keeps dying' if ends.keeps_dying else 'died'}: {times} lately, last: {ends.last}"
+            )
+        level = "bad" if not alive or (ends and ends.keeps_dying) else "note"
+        log = logs_path(settings.home) / f"{part.name}.log"
+        yield Finding(level, part.name, f"{'; '.join(words)}. Its log is {log}")
 
 
 def _password(settings: Settings) -> str:

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from api.cli import control
+from api.cli import control, remote
 from api.cli.output import cell, console, in_bigint, print_json, table
+from api.cli.remote import ServerOption
 from shared import history
 from shared.clean import counted
 from shared.db import get_engine
@@ -31,13 +32,18 @@ def show(
             callback=in_bigint("run"),
         ),
     ],
+    server: ServerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The timeline of a run: every node, branch and attempt, how long, from where to where, and the grades."""
-    engine = get_engine()
-    details = history.run_details(engine, run)
-    steps = history.timeline(engine, run)
-    still_open = history.open_claims(engine, run)
+    if there := remote.at(server):
+        details = there.get(f"/v1/runs/{run}")
+        steps, still_open = details.pop("timeline"), details.pop("open")
+    else:
+        engine = get_engine()
+        details = history.run_details(engine, run)
+        steps = history.timeline(engine, run)
+        still_open = history.open_claims(engine, run)
     if json:
         print_json(details | {"timeline": steps, "open": still_open})
         return

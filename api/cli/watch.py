@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from api.cli.output import duration
 from api.cli.patience import Patience
+from api.cli.remote import Server
 from shared import history
 from shared.statuses import BatchStatus
 
@@ -66,13 +67,16 @@ def describe(row: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def until_ended(engine: Engine, batch_id: int, console: Console, *, quiet: bool) -> dict[str, Any]:
+def until_ended(where: Engine | Server, batch_id: int, console: Console, *, quiet: bool) -> dict[str, Any]:
     """Returns the batch's last row of `batch_progress`. Raises NotFound, and CraglineError that names the
-    batch when the database stays away."""
+    batch when the database or the server stays away."""
     patience = Patience(goes_on(batch_id))
 
+    def read() -> dict[str, Any]:
+        return where.progress(batch_id) if isinstance(where, Server) else history.progress(where, batch_id)
+
     def look() -> dict[str, Any]:
-        return patience(lambda: history.progress(engine, batch_id))
+        return patience(read)
 
     row = look()
     if quiet:

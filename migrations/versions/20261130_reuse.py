@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0005_reuse"
-down_revision = "0004_limits"
+revision = "0007_reuse"
+down_revision = "0006_api"
 branch_labels = None
 depends_on = None
 

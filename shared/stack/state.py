@@ -2,10 +2,12 @@
 
     {"supervisor_pid": 4711, "ready": true, "started_at": "2031-05-06T07:08:09+00:00",
      "parts": [{"name": "postgres", "pid": 4712, "url": "postgresql://..."}, ...],
-     "marks": {"4711": "...", "4712": "..."}}
+     "marks": {"4711": "...", "4712": "..."},
+     "ends": {"worker-1": {"times": 3, "last": "ended with exit code 1"}}}
 
-The URLs hold passwords, so the file has mode 600. `marks` tell a process from a later one with the same id.
-The lock, not the file, decides whether a stack is running: the kernel drops it with its holder.
+`ends` names the parts that have died lately and were, or will be, started again. The URLs hold passwords, so
+the file has mode 600. `marks` tell a process from a later one with the same id. The lock, not the file,
+decides whether a stack is running: the kernel drops it with its holder.
 """
 
 import errno
@@ -16,7 +18,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from typing import Any
 from shared.errors import StackError
 from shared.settings import Settings
 from shared.stack.process import is_same_process, process_mark
+
+KEEPS_DYING = 3  # ends in a row: once may be an accident, twice its consequence
 
 
 @dataclass
@@ -38,12 +42,25 @@ class PartState:
 
 
 @dataclass
+class Ends:
+    """How often a part has ended since it last ran steadily, and how it did the last time."""
+
+    times: int
+    last: str
+
+    @property
+    def keeps_dying(self) -> bool:
+        return self.times >= KEEPS_DYING
+
+
+@dataclass
 class StackState:
     supervisor_pid: int
     supervisor_mark: str | None
     ready: bool = False
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     parts: list[PartState] = field(default_factory=list)
+    ends: dict[str, Ends] = field(default_factory=dict)  # by the name of the part
 
     @classmethod
     def of_this_process(cls) -> "StackState":
@@ -100,6 +117,11 @@ def stack_path(home: Path) -> Path:
     return home / "stack.json"
 
 
+def store_owner_path(home: Path) -> Path:
+    """Where the owner of the local vector store says on which port it answers."""
+    return home / "qdrant-owner.json"
+
+
 def logs_path(home: Path) -> Path:
     return home / "logs"
 
@@ -127,6 +149,7 @@ def write_state(home: Path, state: StackState) -> None:
         "started_at": state.started_at,
         "parts": [{"name": part.name, "pid": part.pid, "url": part.url} for part in state.parts],
         "marks": marks | {str(state.supervisor_pid): state.supervisor_mark},
+        "ends": {name: asdict(ends) for name, ends in state.ends.items()},
     }
     write_private(stack_path(home), json.dumps(value, indent=2) + "\n")
 
@@ -144,8 +167,13 @@ def read_state(home: Path) -> StackState | None:
             PartState(str(part["name"]), int(part["pid"]), part["url"], marks.get(str(part["pid"])))
             for part in value["parts"]
         ]
+        ends = {
+            name: Ends(int(one["times"]), str(one["last"])) for name, one in value.get("ends", {}).items()
+        }
         pid = int(value["supervisor_pid"])
-        return StackState(pid, marks.get(str(pid)), bool(value["ready"]), str(value["started_at"]), parts)
+        return StackState(
+            pid, marks.get(str(pid)), bool(value["ready"]), str(value["started_at"]), parts, ends
+        )
     except FileNotFoundError:
         return None
     except PermissionError as error:

@@ -36,14 +36,17 @@ from shared.stack.process import (
 from shared.stack.secrets import ensure_secrets, flower_login
 from shared.stack.services import (
     WorkerPing,
+    api_part,
     beat_part,
     check_graphs,
     child_env,
+    choose_api_port,
     choose_flower_port,
     flower_part,
     worker_part,
 )
 from shared.stack.state import (
+    Ends,
     PartState,
     StackState,
     logs_path,
@@ -73,22 +76,27 @@ class Plan:
 Planner = Callable[[Settings, Report], Plan]
 
 
-def stack_planner(*, workers: int = 1, flower_port: int | None = None) -> Planner:
+def stack_planner(
+    *, workers: int = 1, flower_port: int | None = None, api_port: int | None = None
+) -> Planner:
     """The planner of the real stack. It raises StackError before anything is started."""
 
     def plan(settings: Settings, report: Report) -> Plan:
-        return _plan_stack(settings, report, workers=workers, flower_port=flower_port)
+        return _plan_stack(settings, report, workers=workers, ports=(flower_port, api_port))
 
     return plan
 
 
-def _plan_stack(settings: Settings, report: Report, *, workers: int, flower_port: int | None) -> Plan:
-    home, port = settings.home, choose_flower_port(flower_port)
+def _plan_stack(
+    settings: Settings, report: Report, *, workers: int, ports: tuple[int | None, int | None]
+) -> Plan:
+    home, port = settings.home, choose_flower_port(ports[0])
+    api_port = choose_api_port(ports[1], avoid=[port])
     secrets = ensure_secrets(home)
     flower_login(settings)
     check_graphs(settings, child_env(settings))
     servers: list[Part] = []
-    taken = [port]
+    taken = [port, api_port]
     updates: dict[str, SecretStr] = {}
     if settings.database_url is None:
         taken.append(free_port(avoid=taken))
@@ -105,6 +113,7 @@ def _plan_stack(settings: Settings, report: Report, *, workers: int, flower_port
     env, ping = child_env(inside), _LazyPing(inside)
     services = [worker_part(inside, number, env, ping) for number in range(1, workers + 1)]
     services += [beat_part(inside, env), flower_part(inside, env, port)]
+    services.append(api_part(inside, env, api_port, embedded=settings.database_url is None))
 
     def prepare(report: Report) -> None:
         _check_redis(inside)
@@ -167,6 +176,7 @@ class _Kept:
     pause: float = 1.0
     restart_at: float | None = None  # time.monotonic(); set while it is down
     service: bool = False
+    ends: Ends | None = None  # since it last ran steadily
 
 
 class _StopAsked(Exception):
@@ -256,16 +266,20 @@ class Supervisor:
 
     def _notice_end(self, kept: _Kept) -> None:
         code = kept.running.process.poll()
+        if kept.ends is not None and time.monotonic() - kept.running.since > _STEADY:
+            kept.pause, kept.ends = 1.0, None
+            self._save_state()
         if code is None:
             return
         kill_group(kept.running.process.pid)  # children that it left
-        if time.monotonic() - kept.running.since > _STEADY:
-            kept.pause = 1.0
         self._plan_restart(kept, describe_exit(code))
 
     def _plan_restart(self, kept: _Kept, why: str) -> None:
         part = kept.running.part
-        self._say(part.name, f"{why}; starting it again in {kept.pause:.0f} s. Its log is {part.log}")
+        kept.ends = Ends(kept.ends.times + 1 if kept.ends else 1, why)
+        keeps = f"keeps dying ({kept.ends.times} times, the rest goes on): " if kept.ends.keeps_dying else ""
+        self._say(part.name, f"{keeps}{why}; starting it again in {kept.pause:.0f} s. Its log is {part.log}")
+        self._save_state()
         kept.restart_at = time.monotonic() + kept.pause
         kept.pause = min(kept.pause * 2, _LONGEST_PAUSE)
 
@@ -276,8 +290,7 @@ class Supervisor:
             self._plan_restart(kept, f"could not be started: {error}")
             return
         kept.restart_at = None
-        with suppress(OSError):  # a full disk: better a stale file than no stack
-            self._write_state()
+        self._save_state()
         self._say(kept.running.part.name, f"started again, pid {kept.running.process.pid}")
 
     # -- stopping ------------------------------------------------------------------------------------
@@ -318,7 +331,12 @@ class Supervisor:
             PartState(item.part.name, item.process.pid, item.part.url, item.mark)
             for item in (kept.running for kept in self._kept)
         ]
+        self._state.ends = {kept.running.part.name: kept.ends for kept in self._kept if kept.ends}
         write_state(self.settings.home, self._state)
+
+    def _save_state(self) -> None:
+        with suppress(OSError):  # a full disk: better a stale file than no stack
+            self._write_state()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

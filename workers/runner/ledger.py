@@ -29,6 +29,10 @@ from workers.runner.retrievals import Retrievals
 from workers.runner.reuse import Found, InTheAir
 from workers.runner.reuse_lookup import WEB_ROLE, stored
 
+# Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
+# was paid before it is put back is stored, so nothing is lost by that.
+WAITING = 20.0
+
 
 class Ledger:
     """The CallRecorder of one claimed task. Thread-safe, though a node is usually one thread."""
@@ -38,6 +42,7 @@ class Ledger:
         self._won = won
         self._gate = gate
         self._lock = threading.Lock()
+        self._waited = 0.0
         self._buffered: dict[Any, list[dict[str, Any]]] = {}  # by table
         self._counted: set[str] = set()  # request hashes of the calls that `usage` knows of
         self._tokens_in: int | None = None
@@ -86,7 +91,8 @@ class Ledger:
 
         if spec.provider == "local" or self._gate is None:
             return perform_recorded(spec, perform, keep, prices)
-        with self._gate.hold(spec, self._won) as held:
+        with self._gate.hold(spec, self._won, WAITING - self._waited) as held:
+            self._waited += held.waited
             return perform_recorded(spec, perform, lambda record: keep(record, held), prices)
 
     def _keep(self, record: CallRecord, key: str, held: Held | None, flight: InTheAir | None) -> None:

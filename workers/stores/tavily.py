@@ -163,6 +163,7 @@ class TavilySearch:
                 code="server_error",
                 where=WHERE,
                 retry_after=retry_after_seconds(self._session.last_headers),
+                status=status,
             )
         return PermanentError(f"the search was refused (HTTP {status})", code="bad_request", where=WHERE)
 

@@ -181,11 +181,19 @@ def connects(url: str) -> bool:
     return True
 
 
-def test_the_pause_before_a_restart_grows(start: Callable[..., Stack]) -> None:
-    stack = start("home", "print('idle', flush=True); import time; time.sleep(1.5)").until_ready()
+def test_a_part_that_keeps_dying_is_named_and_its_pauses_grow(start: Callable[..., Stack]) -> None:
+    code = "print('idle', flush=True); import time; time.sleep(0.7); raise SystemExit(3)"
+    stack = start("home", code).until_ready()
     log = stack.home / "logs" / "supervisor.log"
-    wait_for(lambda: "again in 2 s" in log.read_text())
-    assert log.read_text().index("again in 1 s") < log.read_text().index("again in 2 s")
+    wait_for(lambda: "again in 4 s" in log.read_text())
+    said = log.read_text()
+    assert said.index("again in 1 s") < said.index("again in 2 s") < said.index("again in 4 s")
+    assert (
+        "worker-1: keeps dying (3 times, the rest goes on): ended with exit code 3; starting it again in 4 s"
+        in said
+    )
+    assert stack.state()["ends"] == {"worker-1": {"times": 3, "last": "ended with exit code 3"}}
+    assert process_mark(stack.pids()["valkey"])
 
 
 def test_what_a_killed_supervisor_left_is_stopped_by_the_next_start(start: Callable[..., Stack]) -> None:

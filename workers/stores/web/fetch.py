@@ -15,8 +15,8 @@ from typing import Any
 
 import httpcore
 
+from shared.addresses import Resolver, checked_addresses, resolve
 from shared.urls import FetchError, checked_url, joined, shown
-from workers.stores.web.address import Resolver, checked_addresses, resolve
 
 USER_AGENT = f"cragline/{version('cragline')}"
 MAX_BYTES = 10 * 1024 * 1024  # of a body, after decompression
@@ -72,7 +72,7 @@ class Fetcher:
 
     def _once(self, url: str, types: Iterable[str] | None, deadline: float) -> Fetched | str:
         """The page, or where its server sends us."""
-        backend = _Guarded(self, deadline)
+        backend = Guarded(self, deadline)
         headers = {
             "User-Agent": USER_AGENT,
             "Accept": "*/*",
@@ -137,7 +137,7 @@ class Fetcher:
         return FetchError(f"{shown(url)}: more than the {self.max_bytes / 1e6:.0f} MB that a page may have.")
 
 
-class _Guarded(httpcore.NetworkBackend):
+class Guarded(httpcore.NetworkBackend):
     """Connects only to an address it has checked itself, and ends everything at the deadline.
 
     The name is resolved once, here; the socket is then opened to that very address, so a second DNS

@@ -13,6 +13,7 @@ from shared.settings import Settings
 from shared.stack.process import process_mark
 from shared.stack.state import (
     AlreadyRunning,
+    Ends,
     PartState,
     StackState,
     check_home,
@@ -60,6 +61,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     state = a_stack(tmp_path)
     assert read_state(tmp_path) == state
     assert running_stack(tmp_path) == state
+    state.ends = {"worker-1": Ends(3, "exit code 1")}
+    write_state(tmp_path, state)
+    assert read_state(tmp_path) == state
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"parts": []}', '{"parts": [{}], "marks": {}}', "null"])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Answer, Site
 from tests.unit.workers.stores.test_loaders import pdf
 from workers.stores.loaders import LoadedDocument, LoadError
 from workers.stores.web import crawl, page
-from workers.stores.web.address import FetchError
 from workers.stores.web.crawl import Walk
 from workers.stores.web.fetch import Fetcher
 

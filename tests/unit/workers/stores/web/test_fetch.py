@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Answer, Site
 from workers.stores.web import fetch
-from workers.stores.web.address import FetchError
 from workers.stores.web.fetch import Fetcher
 
 
