@@ -108,6 +108,8 @@ def submit(
         preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
         return
     if there := remote.at(server):
+        if check:
+            raise UsageError("--check looks at the models and the store from here; it cannot with --server.")
         options: dict[str, Any] = {
             "pipeline": pipeline,
             "column": column,
