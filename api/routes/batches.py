@@ -175,7 +175,7 @@ def _submit(
         # a request that is sent again is answered as before, whatever has changed since
         done = batches.submitted_before(engine, request) if key else None
         if done is None:
-            plan = make_plan(state.settings, options.pipeline, sets, options.collection)
+            plan = make_plan(state.settings, options.pipeline, sets, options.collection, options.reuse)
             questions = open_questions(
                 file, options.column, sheet=options.sheet, header_row=options.header_row
             )

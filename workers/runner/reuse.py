@@ -46,7 +46,7 @@ def key_of(won: Won, *identity: Any) -> str | None:
     plan = won.plan
     if plan.reuse == "off":
         return None
-    scope: Any = "all" if plan.reuse == "all" else won.batch_id
+    scope: Any = ["all", plan.reuse_owner] if plan.reuse == "all" else won.batch_id
     return digest(scope, plan.collection, plan.server, *identity)
 
 
