@@ -74,7 +74,7 @@ CHECK = {"what": "grounded", "passed": True, "score": 0.93, "detail": ""}
     ],
 )
 def test_what_a_step_did(changes: dict[str, Any], expected: str) -> None:
-    assert runs._what(step(**changes)) == expected
+    assert runs.what_happened(step(**changes)) == expected
 
 
 def test_a_source_is_shown_with_its_place() -> None:

@@ -1,5 +1,6 @@
 """What makes two pieces of work identical."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
