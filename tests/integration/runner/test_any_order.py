@@ -93,14 +93,17 @@ class AnyOrder(RuleBasedStateMachine):
     def a_worker_ends(self, at: int, what: str) -> None:
         self._finish(what, at)
 
-    @precondition(lambda self: 0 < len(self.held) < 4)
-    @rule(at=which, where=places)
-    def a_worker_is_overtaken(self, at: int, where: str) -> None:
-        """It is slow, not dead: its claim is given to another, and both are at the same node."""
-        message = self.held[at % len(self.held)].message
-        self.bench.lose(message.run)
+    @precondition(lambda self: self.held)
+    @rule(at=which, where=places, what=troubles, meanwhile=st.booleans())
+    def a_worker_is_overtaken(self, at: int, where: str, what: str, meanwhile: bool) -> None:
+        """It is slow, not dead: its claim is given to another. `meanwhile`: it ends while that one works."""
+        slow = self.held.pop(at % len(self.held))
+        self.bench.lose(slow.message.run)
         reconcile.take_back_lost(self.bench.engine)
-        self._begin(message, where)
+        self._begin(slow.message, where)
+        self.held.insert(0, slow)
+        if meanwhile:
+            self._finish(what, 0)
 
     @precondition(lambda self: self.held)
     @rule(at=which, verb=st.sampled_from([control.pause, control.cancel]))
