@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="cragline" org.opencontainers.image.license
 RUN groupadd --gid 10001 cragline \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/cragline \
         --shell /usr/sbin/nologin cragline \
-    && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/cragline \
+    && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/cragline /var/lib/cragline/uploads \
     && install --directory --mode=0755 /knowledge /files /opt/cragline
 COPY --from=build /opt/venv /opt/venv
 COPY docker/health.py /opt/cragline/health.py

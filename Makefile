@@ -46,9 +46,10 @@ types: setup
 migrations: setup
 	$(BIN)/python -m pytest tests/migrations
 
-# The generated pages: settings, command line, schema.
+# The generated pages: settings, command line, schema, history (which needs a database of its own for it).
 docs: setup
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/history_page.py
 
 check: lint types test
 

@@ -6,7 +6,7 @@ The writers stream and know nothing of the database; `save` puts a whole file in
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -58,17 +58,34 @@ def write_csv(
     these too and every record is equally long.
     Every cell, those of the input too, is made harmless to spreadsheets, unless `raw`.
     """
-    writer = csv.writer(out, lineterminator="\r\n")
+    lines = csv_lines(columns, rows, width=width, raw=raw)
+    return sum(out.write(line) > 0 for line in lines) - 1  # without the header
+
+
+def csv_lines(
+    columns: Sequence[str], rows: Iterable[ResultRow], *, width: int = 0, raw: bool = False
+) -> Iterator[str]:
+    """The header and the records of `write_csv`, one by one."""
+    line = _Line()
+    writer = csv.writer(line, lineterminator="\r\n")
     shown = str if raw else harmless
     beyond = max(0, width - len(columns))
     writer.writerow(map(shown, header_of(columns, width)))
-    count = 0
+    yield line.text
     for row in rows:
         cells, extra = original_cells(row.original, columns)
         padding = [""] * (beyond - len(extra))
         writer.writerow(map(shown, [*cells, *_our_cells(row), *extra, *padding]))
-        count += 1
-    return count
+        yield line.text
+
+
+class _Line:
+    """Takes what a csv writer writes: one whole record at a time."""
+
+    text = ""
+
+    def write(self, text: str) -> None:
+        self.text = text
 
 
 def header_of(columns: Sequence[str], width: int) -> list[str]:
@@ -85,7 +102,11 @@ def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[Resul
     name of ours is prefixed in those rows whose object uses it. A cell that its row lacks is null; cells
     beyond the header are a list under `extra_cells`. `sources` is the list.
     """
-    count = 0
+    return sum(out.write(line) > 0 for line in jsonl_lines(columns, rows))
+
+
+def jsonl_lines(columns: Sequence[str] | None, rows: Iterable[ResultRow]) -> Iterator[str]:
+    """The lines of `write_jsonl`, one by one."""
     for row in rows:
         record = _original_object(row.original, columns)
         values = (
@@ -100,9 +121,7 @@ def write_jsonl(out: TextIO, columns: Sequence[str] | None, rows: Iterable[Resul
         )
         names = result_names([*record, *(columns or ())])
         record.update(zip(names, values, strict=True))
-        out.write(json.dumps(record, ensure_ascii=False) + "\n")
-        count += 1
-    return count
+        yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def original_cells(

@@ -3,6 +3,7 @@
     python /opt/cragline/health.py worker NAME     the worker NAME@<this host> answers through the broker
     python /opt/cragline/health.py beat FILE       beat has written its schedule FILE lately
     python /opt/cragline/health.py flower PORT     Flower answers on 127.0.0.1:PORT
+    python /opt/cragline/health.py api PORT        the HTTP API answers on 127.0.0.1:PORT
 
 Exit code 0: healthy. 1: not, with one line why. 2: wrong usage.
 """
@@ -53,19 +54,28 @@ def beat(schedule: str) -> None:
 
 def flower(port: str) -> None:
     """Raise Unhealthy unless Flower answers."""
+    _ask("Flower", port, "/healthcheck")
+
+
+def api(port: str) -> None:
+    """Raise Unhealthy unless the HTTP API answers."""
+    _ask("the API", port, "/healthz")
+
+
+def _ask(who: str, port: str, path: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)
     try:
-        connection.request("GET", "/healthcheck")
+        connection.request("GET", path)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        raise Unhealthy(f"Flower does not answer: {type(error).__name__}") from None
+        raise Unhealthy(f"{who} does not answer: {type(error).__name__}") from None
     finally:
         connection.close()
     if status != 200:
-        raise Unhealthy(f"Flower answers {status}")
+        raise Unhealthy(f"{who} answers {status}")
 
 
-CHECKS: dict[str, Callable[[str], None]] = {"worker": worker, "beat": beat, "flower": flower}
+CHECKS: dict[str, Callable[[str], None]] = {"worker": worker, "beat": beat, "flower": flower, "api": api}
 
 
 def main(words: list[str]) -> int:

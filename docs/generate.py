@@ -1,10 +1,11 @@
-"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, and parts of other pages.
+"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, openapi.json, parts of others.
 
 python docs/generate.py           write the pages
 python docs/generate.py --check   write nothing; exit code 1 names the pages that are stale
 """
 
 import inspect
+import json
 import re
 import sys
 import types
@@ -19,6 +20,7 @@ from pydantic import AliasChoices, SecretStr
 from pydantic.fields import FieldInfo
 from sqlalchemy.dialects import postgresql
 
+from api.app import create_app
 from api.cli.main import app
 from shared.plan import PIPELINES, THRESHOLDS
 from shared.settings import Settings
@@ -37,6 +39,7 @@ _MARKED = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DO
 def main() -> int:
     pages = {"settings.md": settings_page(), "cli.md": cli_page(), "schema.md": schema_page()}
     pages |= {name: marked_page(name) for name in ("pipelines.md", "history.md")}
+    pages["openapi.json"] = openapi_document()
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in sys.argv[1:]:
         for name in stale:
@@ -202,6 +205,13 @@ def _parameter(parameter: Any) -> str:
     return f"- `{name}`: {parameter.help}{often}{default}"
 
 
+# -- openapi.json ----------------------------------------------------------------------------------------
+def openapi_document() -> str:
+    """What `/v1/openapi.json` answers, for client generators and for reading."""
+    document = create_app(Settings(_env_file=None)).openapi()  # type: ignore[call-arg]
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
 # -- schema.md -------------------------------------------------------------------------------------------
 _SCHEMA_HEAD = """\
 # Tables and views
@@ -209,7 +219,8 @@ _SCHEMA_HEAD = """\
 {notice}
 
 The tables below are made by the migrations in `migrations/versions/`, and the views by the files in
-`migrations/views/`. [The history](history.md) explains how to ask them.
+`migrations/views/`. They belong to the program and change with it. People ask the schema `history`, whose names
+stay: [The history](history.md).
 A `?` behind a type means that the column may be NULL.
 """
 _POSTGRES: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
@@ -250,7 +261,8 @@ def _views() -> list[tuple[str, str]]:
 
 # -- pages with parts between markers ----------------------------------------------------------------------
 def marked_page(name: str) -> str:
-    """The page as it is, with what stands between its markers made anew."""
+    """The page as it is, with what stands between its markers made anew. What history.md takes from a
+    database is made by history_page.py."""
     return _MARKED.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}{found[3]}", _read(name) or "")
 
 

@@ -1,6 +1,8 @@
 """${message}
 
 Why: say what this change is for, and what it does to a table that already holds millions of rows.
+(The views of the schema `history` are gone while this runs, and are made anew after it: edit their files in
+`migrations/history/` in the same commit. `migrations/history_schema.py` says how.)
 """
 
 from alembic import op

@@ -44,6 +44,27 @@ class Submitted:
     runs: int
     empty_rows: int
     duplicate_rows: int
+    repeated: bool = False  # an earlier request with the same idempotency key had submitted it already
+
+
+@dataclass(frozen=True)
+class Request:
+    """Whose batch it is (None: the command line's), who is told of its end, and its idempotency key.
+
+    With a `key`, the same `owner`, key and `body_hash` again find the batch that is there.
+    """
+
+    owner: str | None
+    callback_url: str | None = None
+    key: str | None = None
+    body_hash: str = ""
+
+    def columns(self) -> dict[str, Any]:
+        return {"owner": self.owner, "callback_url": self.callback_url}
+
+
+class OtherBody(CraglineError):
+    """An idempotency key was used before, with another body."""
 
 
 def check_collection(engine: Engine, plan: Plan) -> int:
@@ -116,12 +137,14 @@ def submit(
     source: dict[str, Any],
     rows: Iterable[Row],
     terms: Terms | None = None,
+    request: Request | None = None,
 ) -> Submitted:
     """Store a batch with all its rows; returns its id and counts.
 
     `source` says how the file was understood (JSON value); `terms` left out are the usual ones. What `rows`
-    raises passes through, and then nothing is stored. Raises IntakeError when no row has a question, and
-    UsageError for caps that cannot be held.
+    raises passes through, and then nothing is stored. Raises IntakeError when no row has a question,
+    UsageError for caps that cannot be held, and OtherBody for an idempotency key that was used for something
+    else.
     """
     terms = terms or Terms()
     check_caps(plan, terms.caps)
@@ -132,12 +155,67 @@ def submit(
         )  # COPY is the driver's
         assert driver is not None
         with driver.transaction(), driver.cursor() as cursor:
-            batch_id = _add_batch(cursor, plan, name, source, month, terms)
+            earlier = _earlier(cursor, request)
+            if earlier is not None:
+                return earlier
+            extra = terms.columns() | (request.columns() if request else {})
+            batch_id = _add_batch(cursor, plan, name, source, month, extra)
             if terms.caps.any:
                 cursor.execute("INSERT INTO budgets (batch_id) VALUES (%s)", (batch_id,))
             submitted = _add_rows(cursor, batch_id, source, rows)
+            _close_request(cursor, batch_id, request)
             cursor.execute(_EVENT, {"batch": batch_id, "actor": terms.submitted_by or "unknown"})
             return submitted
+
+
+def submitted_before(engine: Engine, request: Request) -> Submitted | None:
+    """What an earlier request with the same key submitted. Raises OtherBody."""
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.transaction(), driver.cursor() as cursor:
+            return _stored(cursor, request)
+
+
+def _earlier(cursor: "Cursor[Any]", request: Request | None) -> Submitted | None:
+    """Take the request's key for this transaction; or what the request submitted that had it before.
+
+    A second request waits here until the first has committed, or takes over when it is rolled back.
+    """
+    if request is None or request.key is None:
+        return None
+    cursor.execute(
+        "INSERT INTO idempotency_keys (owner, key, body_hash) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+        (request.owner, request.key, request.body_hash),
+    )
+    return None if cursor.rowcount else _stored(cursor, request)
+
+
+def _stored(cursor: "Cursor[Any]", request: Request) -> Submitted | None:
+    cursor.execute(
+        "SELECT body_hash, batches.id, row_count, run_count, (SELECT count(*) FROM batch_rows"
+        " WHERE batch_rows.batch_id = batches.id AND run_id IS NULL) FROM idempotency_keys"
+        " JOIN batches ON batches.id = batch_id WHERE idempotency_keys.owner = %s AND key = %s",
+        (request.owner, request.key),
+    )
+    found = cursor.fetchone()
+    if found is None:
+        return None
+    body_hash, batch_id, rows, runs, empty = found
+    if body_hash != request.body_hash:
+        raise OtherBody(
+            f"This idempotency key was used before, for batch {batch_id} with other content. "
+            "Choose a new key for a new batch."
+        )
+    return Submitted(batch_id, rows, runs, empty, rows - empty - runs, repeated=True)
+
+
+def _close_request(cursor: "Cursor[Any]", batch_id: int, request: Request | None) -> None:
+    if request is not None and request.key is not None:
+        cursor.execute(
+            "UPDATE idempotency_keys SET batch_id = %s WHERE owner = %s AND key = %s",
+            (batch_id, request.owner, request.key),
+        )
 
 
 _EVENT = """
@@ -148,7 +226,7 @@ SELECT id, %(actor)s, 'submitted', jsonb_build_object('rows', row_count, 'runs',
 
 
 def _add_batch(
-    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], month: date, terms: Terms
+    cursor: "Cursor[Any]", plan: Plan, name: str, source: dict[str, Any], month: date, extra: dict[str, Any]
 ) -> int:
     """The batch's row, still without its counts: its id."""
     values: dict[str, Any] = {
@@ -160,7 +238,7 @@ def _add_batch(
         "row_count": 0,
         "run_count": 0,
         "month": month,
-        **terms.columns(),
+        **extra,
     }
     columns = SQL(", ").join(map(Identifier, values))
     places = SQL(", ").join(map(Placeholder, values))

@@ -44,8 +44,8 @@ def one_line(text: str, width: int | None = None) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    """`1 file`, `2,000 files`, `2 batches`."""
+    return f"{count:,} {what}{('es' if what.endswith('ch') else 's') * (count != 1)}"
 
 
 def question_key(question: str) -> str:

@@ -46,11 +46,20 @@ class CallError(Exception):
     transient = False
     counts = True  # False: the provider was failing or refusing everybody, so the attempt is not counted
 
-    def __init__(self, message: str, *, code: str, where: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        where: str,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.where = where
         self.retry_after = retry_after
+        self.status = status  # HTTP's, of a server that failed
 
 
 class TransientError(CallError):

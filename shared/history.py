@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
+from psycopg import sql as pg_sql
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, Row, text
 
@@ -22,7 +23,48 @@ def _rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:
 
 def list_batches(engine: Engine, limit: int = 50) -> list[dict[str, Any]]:
     """The newest batches, newest first, each as a row of `batch_progress`."""
-    return _rows(engine, "SELECT * FROM batch_progress ORDER BY batch_id DESC LIMIT :limit", limit=limit)
+    return find_batches(engine, Wanted(), limit)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which batches are looked for; None: whichever."""
+
+    owner: str | None = None
+    status: str | None = None
+    pipeline: str | None = None
+    collection: str | None = None
+    name: str | None = None  # a part of it, in upper or lower case
+    before: int | None = None  # only batches with a smaller number
+
+
+_FIND = """
+SELECT id FROM batches
+ WHERE (CAST(:owner AS text) IS NULL OR owner = :owner)
+   AND (CAST(:status AS text) IS NULL OR status = :status)
+   AND (CAST(:pipeline AS text) IS NULL OR pipeline = :pipeline)
+   AND (CAST(:collection AS text) IS NULL OR collection = :collection)
+   AND (CAST(:name AS text) IS NULL OR position(lower(:name) IN lower(name)) > 0)
+   AND (CAST(:before AS bigint) IS NULL OR id < :before)
+ ORDER BY id DESC LIMIT :limit
+"""
+
+
+def find_batches(engine: Engine, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
+    """Batches, newest first, each as a row of `batch_progress`, which counts only those that are shown."""
+    with transaction(engine) as session:
+        ids = list(session.scalars(text(_FIND), {**asdict(wanted), "limit": limit}))
+    query = "SELECT * FROM batch_progress WHERE batch_id = ANY (:ids) ORDER BY batch_id DESC"
+    return _rows(engine, query, ids=ids) if ids else []
+
+
+def owner_of_batch(engine: Engine, batch_id: int) -> str | None:
+    """The owner of a batch; None for one of the command line. Raises NotFound."""
+    found = _rows(engine, "SELECT owner FROM batches WHERE id = :id", id=batch_id)
+    if not found:
+        raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
+    owner: str | None = found[0]["owner"]
+    return owner
 
 
 def progress(engine: Engine, batch_id: int) -> dict[str, Any]:
@@ -51,15 +93,27 @@ SELECT batch_rows.row_number, batch_rows.original, batch_rows.notes AS row_notes
        runs.status, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used, runs.notes AS run_notes
   FROM batch_rows
   LEFT JOIN runs ON runs.id = batch_rows.run_id
- WHERE batch_rows.batch_id = :id
+ WHERE batch_rows.batch_id = :id AND batch_rows.row_number > :after
  ORDER BY batch_rows.row_number
+ LIMIT :page
 """
+_PAGE = 1000  # rows
 
 
 def results(engine: Engine, batch_id: int) -> Iterator[Row[Any]]:
-    """Every row of the submitted file in input order, with what its run came to. Streamed."""
-    with engine.connect().execution_options(stream_results=True, max_row_buffer=1000) as connection:
-        yield from connection.execute(text(_RESULTS), {"id": batch_id})
+    """Every row of the submitted file in input order, with what its run came to. Streamed.
+
+    Page by page, each in a transaction of its own: a slow reader holds neither a connection nor a snapshot.
+    """
+    after = 0
+    while True:
+        with engine.connect() as connection:
+            values = {"id": batch_id, "after": after, "page": _PAGE}
+            page = connection.execute(text(_RESULTS), values).all()
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].row_number
 
 
 def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
@@ -70,6 +124,7 @@ def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
         SELECT runs.id AS run_id, runs.batch_id, batches.name AS batch, batches.pipeline, runs.question,
                runs.status, runs.step, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used,
                runs.notes, runs.admitted_at, runs.ended_at, runs.round, runs.first_step, runs.forked_from,
+               runs.reused_from, runs.saved_usd,
                ARRAY(SELECT row_number FROM batch_rows WHERE batch_rows.run_id = runs.id
                       ORDER BY row_number) AS rows
           FROM runs JOIN batches ON batches.id = runs.batch_id
@@ -137,37 +192,72 @@ class Table:
     rows: list[tuple[Any, ...]]
 
 
-def query(engine: Engine, sql: str, *, limit: int | None = None) -> Table:
-    """Run one read-only query. Raises CraglineError with Postgres's own words.
+READER = "cragline_reader"  # may read the schema `history` and nothing else; made by the migrations
+_CHANGES_ROLE = re.compile(r"\bset_config\b", re.IGNORECASE)
 
-    Only queries are let through, in a read-only transaction, and the extended protocol refuses a second
-    statement that could end it. What a query may still do is bounded by the login: the embedded stack's is
-    no superuser. A login that is one reads as `pg_read_all_data`, which a hostile query could undo.
+
+def query(
+    engine: Engine, sql: str, *, limit: int | None = None, timeout: float = 300, reader: str = READER
+) -> Table:
+    """Run one read-only query over the schema `history`, for at most `timeout` seconds. Raises CraglineError
+    with Postgres's own words.
+
+    Only queries are let through, in a read-only transaction that is rolled back, and the extended protocol
+    refuses a second statement that could end it. The query runs as `reader`, where that role is and the
+    login is in it: it reads no other table, and stops no other session. This keeps honest queries from
+    surprises; a hostile one could hide a `set_config` that takes the login's own reading rights back, so
+    strangers are given a login of their own in that group. Without the role the login itself reads.
     """
     if not _QUERY.match(sql):
         raise CraglineError("Only queries can be asked here: SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW.")
+    if _CHANGES_ROLE.search(sql):
+        raise CraglineError("set_config cannot be used here.")
     with engine.connect() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
         try:
             with raw.transaction(force_rollback=True), raw.cursor() as cursor:
-                cursor.execute("SET TRANSACTION READ ONLY")
-                cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
-                if cursor.fetchone()[0]:
-                    cursor.execute("SET LOCAL ROLE pg_read_all_data")
+                role = _narrow(cursor, reader, timeout)
                 try:
                     cursor.execute(sql.strip().rstrip(";"), prepare=True)
                 except psycopg.Error:
                     if raw.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                        connection.invalidate()  # a COPY was begun: this connection can do nothing else now
                         raise CraglineError("COPY cannot be used here; --csv prints CSV.") from None
                     raise
                 if cursor.description is None:
                     raise CraglineError("That statement returns no rows; only queries can be asked here.")
                 columns = [column.name for column in cursor.description]
-                return Table(columns, cursor.fetchall() if limit is None else cursor.fetchmany(limit))
+                rows = cursor.fetchall() if limit is None else cursor.fetchmany(limit)
+                if cursor.execute("SELECT current_user").fetchone() != (role,):
+                    raise CraglineError("The query took another role, so its rows are not shown.")
+                return Table(columns, rows)
+        except psycopg.errors.QueryCanceled:
+            raise CraglineError(
+                f"The query took longer than {timeout:g} seconds. --timeout gives it more."
+            ) from None
         except psycopg.Error as error:
             raise CraglineError(_said(error)) from None
+        finally:
+            # An advisory lock or a COPY that the query began must not outlive it in the pool.
+            connection.invalidate()
+
+
+def _narrow(cursor: "psycopg.Cursor[Any]", reader: str, timeout: float) -> Any:
+    """Make the transaction read-only, bounded, and the reader's. Returns the role that it runs as."""
+    cursor.execute("SET TRANSACTION READ ONLY")
+    cursor.execute("SELECT set_config('statement_timeout', %s, true)", (f"{max(1, int(timeout * 1000))}",))
+    cursor.execute("SET LOCAL search_path = history")
+    cursor.execute(
+        "SELECT rolname FROM pg_roles WHERE rolname = %s"
+        "   AND pg_has_role(oid, CASE WHEN %s >= 160000 THEN 'SET' ELSE 'MEMBER' END)"
+        " UNION ALL SELECT 'pg_read_all_data' FROM pg_roles WHERE rolname = current_user AND rolsuper LIMIT 1",
+        (reader, cursor.connection.info.server_version),
+    )
+    if (found := cursor.fetchone()) is not None:
+        cursor.execute(pg_sql.SQL("SET LOCAL ROLE {}").format(pg_sql.Identifier(found[0])))
+    row = cursor.execute("SELECT current_user").fetchone()
+    assert row is not None
+    return row[0]
 
 
 def _said(error: psycopg.Error) -> str:

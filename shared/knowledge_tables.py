@@ -1,4 +1,4 @@
-"""What is known of collections outside the vector store, and of what was taken into them."""
+"""The tables of what was ingested: collections, their other names, the work on them, and their documents."""
 
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,9 @@ class Collection(Base):
     dimension: Mapped[int] = mapped_column(Integer)
     created_at: Mapped[datetime] = now_column()
     description: Mapped[str | None]  # what is in it, in a person's words; prompts may use it
+    # Another number after each change of its documents, and never the same for two collections, so that
+    # one that was deleted and filled anew is not taken for the old one.
+    version: Mapped[int] = mapped_column(server_default=text("nextval('collection_versions')"))
 
 
 class CollectionAlias(Base):

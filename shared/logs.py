@@ -12,7 +12,7 @@ from shared.settings import Settings
 
 # user:password@ in a URL, and the key formats of the providers in use
 _URL_PASSWORD = re.compile(r"(?<=://)([^:/@\s]*):([^/\s]+)@")  # up to the last @: a password may hold one
-_KEYS = re.compile(r"\b(?:(?:sk|tvly)[-_][\w\-]{8,}|(?i:bearer)[-_ ]+[\w\-.~+/=]{8,})")
+_KEYS = re.compile(r"\b(?:(?:sk|tvly|crag)[-_][\w\-]{8,}|(?i:bearer)[-_ ]+[\w\-.~+/=]{8,})")
 
 
 def redact(text: str) -> str:

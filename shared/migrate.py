@@ -13,20 +13,21 @@ from shared.db import make_engine
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
-def config(engine: Engine | None = None) -> Config:
+def config(engine: Engine | None = None, target: str | None = None) -> Config:
     """An Alembic config that needs no ini file. The engine travels as an attribute, not as text, so that
-    no URL with a password is printed or interpolated."""
+    no URL with a password is printed or interpolated. `target` is where an upgrade or downgrade goes to."""
     made = Config()
     made.set_main_option("script_location", str(MIGRATIONS))
     made.set_main_option("file_template", "%%(year)d%%(month).2d%%(day).2d_%%(slug)s")
     made.attributes["engine"] = engine
+    made.attributes["target"] = target
     return made
 
 
 def upgrade(database_url: str, revision: str = "head") -> None:
     engine = make_engine(database_url, pool_size=1)
     try:
-        command.upgrade(config(engine), revision)
+        command.upgrade(config(engine, revision), revision)
     finally:
         engine.dispose()
 
@@ -34,7 +35,7 @@ def upgrade(database_url: str, revision: str = "head") -> None:
 def downgrade(database_url: str, revision: str) -> None:
     engine = make_engine(database_url, pool_size=1)
     try:
-        command.downgrade(config(engine), revision)
+        command.downgrade(config(engine, revision), revision)
     finally:
         engine.dispose()
 

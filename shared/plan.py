@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from shared.errors import UsageError
 from shared.filters import Filters, parse_filters
 from shared.prices import token_prices
-from shared.settings import Provider, Settings
+from shared.settings import Provider, Reuse, Settings
 
 Switch = Literal["auto", "on", "off"]
 Retrieval = Literal["dense", "sparse", "hybrid"]
@@ -209,6 +209,9 @@ class Plan(BaseModel):
     max_attempts: int
     prices: dict[str, tuple[float, float]] = {}  # model -> USD per million tokens, before the list prices
     prompts: dict[str, str] = {}  # prompt name -> version; written by the first admission
+    reuse: Reuse = "off"  # whose identical work is taken over, and given; a plan without it is an old one
+    reuse_days: float = 30.0
+    reuse_web_hours: float = 24.0
 
 
 def _known_roles(settings: Settings) -> None:
@@ -250,8 +253,26 @@ def with_filters(sets: list[str] | None, filters: list[str] | None) -> dict[str,
     return values
 
 
+def checked_sets(pipeline: str, sets: dict[str, Any]) -> dict[str, Any]:
+    """The values of `sets` as the pipeline's parameters take them; `auto` ones are left out, as if unset.
+
+    Raises UsageError naming the wrong key or value.
+    """
+    kind = params_type(pipeline)
+    try:
+        params = kind(**sets)
+    except ValidationError as error:
+        raise UsageError(_explain(error, pipeline, kind)) from None
+    values = params.model_dump(include=params.model_fields_set)
+    return {key: value for key, value in values.items() if value != "auto"}
+
+
 def make_plan(
-    settings: Settings, pipeline: str, sets: dict[str, Any] | None = None, collection: str | None = None
+    settings: Settings,
+    pipeline: str,
+    sets: dict[str, Any] | None = None,
+    collection: str | None = None,
+    reuse: Reuse | None = None,
 ) -> Plan:
     """The plan of a batch submitted now with these settings. Raises UsageError naming the wrong key or value."""
     sets = dict(sets or {})
@@ -275,6 +296,9 @@ def make_plan(
         structured_output=settings.structured_output,
         server=server_of(settings) if "openai" in (settings.provider, settings.embedding_provider) else "",
         max_attempts=settings.max_attempts,
+        reuse=reuse or settings.reuse,
+        reuse_days=settings.reuse_days,
+        reuse_web_hours=settings.reuse_web_hours,
         prices=settings.model_prices,
     )
 

@@ -19,6 +19,7 @@ from shared.control import Done, add_event, lock_batch, within
 from shared.course import Course
 from shared.errors import Conflict, NotFound, UsageError
 from shared.plan import Plan, with_params
+from shared.retention import is_dropped
 from shared.settings import Settings
 from shared.statuses import DISPOSITIONS, UNENDED, BatchStatus, EventAction, RunStatus
 from shared.tables import Batch, BatchRow, Run
@@ -115,6 +116,7 @@ def retry(
     """
     with within(where) as session:
         batch = lock_batch(session, batch_id)
+        _refuse_dropped(session, batch)
         if batch.status == BatchStatus.CANCELLED and RunStatus.CANCELLED not in chosen.dispositions:
             raise Conflict(
                 f"Batch {batch_id} was cancelled. Choose the disposition `cancelled` to take it up again."
@@ -175,6 +177,7 @@ def fork(
         ensure_partition(where)
     with within(where) as session:
         run, batch = _run_and_batch(session, run_id)
+        _refuse_dropped(session, batch)
         if run.step < run.first_step:
             raise Conflict(f"Run {run_id} has not begun; there is nothing to fork from.")
         if not run.first_step <= step <= run.step:
@@ -193,12 +196,18 @@ def fork(
 
 
 def _run_and_batch(session: Session, run_id: int) -> tuple[Run, Batch]:
-    found = session.execute(
-        select(Run, Batch).join(Batch, Batch.id == Run.batch_id).where(Run.id == run_id)
-    ).one_or_none()
-    if found is None:
+    batch_id = session.scalar(select(Run.batch_id).where(Run.id == run_id))
+    if batch_id is None:
         raise NotFound(f"There is no run {run_id}. The results of a batch name the run of each row.")
-    return found.Run, found.Batch
+    batch = lock_batch(session, batch_id)  # so that what the fork builds on is not dropped meanwhile
+    run = session.get(Run, run_id)
+    assert run is not None
+    return run, batch
+
+
+def _refuse_dropped(session: Session, batch: Batch) -> None:
+    if is_dropped(session, batch.month):
+        raise Conflict(f"Batch {batch.id} is being dropped by retention; its history is gone.")
 
 
 def _fork_batch(session: Session, run: Run, batch: Batch, plan: Plan, step: int, actor: str) -> Run:
@@ -215,6 +224,7 @@ def _fork_batch(session: Session, run: Run, batch: Batch, plan: Plan, step: int,
         run_count=1,
         month=month,
         submitted_by=clean_text(actor),
+        owner=batch.owner,  # whoever may see the one may see the other
     )
     session.add(new_batch)
     session.flush()

@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from shared.errors import UsageError
 
 Provider = Literal["local", "openai"]
+Reuse = Literal["off", "batch", "all"]
 
 
 class ModelLimits(BaseModel):
@@ -157,6 +158,19 @@ class Settings(BaseSettings):
     chunk_tokens: int = Field(250, ge=20, le=2000, description="Size of a chunk, in tokens.")
     chunk_overlap: int = Field(25, ge=0, description="Tokens that two neighbouring chunks share.")
 
+    # -- identical work ------------------------------------------------------------------------------
+    reuse: Reuse = Field(
+        "batch",
+        description="Identical paid work is done once: within a batch, across all batches that say `all`, or "
+        "off. A batch may say otherwise with `--reuse`.",
+    )
+    reuse_days: float = Field(
+        30.0, gt=0, description="How old a stored result may be that another run takes over, in days."
+    )
+    reuse_web_hours: float = Field(
+        24.0, gt=0, description="The same for what a web search brought, in hours; the web changes faster."
+    )
+
     # -- the runner ----------------------------------------------------------------------------------
     window: int = Field(128, ge=1, description="Runs in flight at once, over all batches.")
     worker_threads: int = Field(16, ge=1, description="Threads of one worker process.")
@@ -173,10 +187,46 @@ class Settings(BaseSettings):
         30.0, gt=0, description="A ready step that nobody claimed for so long is published again."
     )
 
+    confirm_above_usd: float = Field(
+        5.0,
+        ge=0,
+        description="`submit` asks first when a batch may cost more than so many US dollars; `--yes` answers.",
+    )
+
+    # -- the HTTP API --------------------------------------------------------------------------------
+    api_auth: Literal["auto", "required"] = Field(
+        "auto",
+        description="auto: requests of this machine to the embedded stack's API need no key. required: all do.",
+    )
+    api_max_upload_mb: int = Field(512, ge=1, description="The largest file or body of a batch, in MB.")
+    api_max_rows: int = Field(
+        1_000_000, ge=1, description="The most rows of a batch that is submitted by HTTP."
+    )
+    api_rate: int = Field(
+        600, ge=1, description="Requests a minute that one key may send; short bursts are let through."
+    )
+    api_queue_seconds: float = Field(
+        900.0, gt=0, description="Not ready any more once questions wait for so long and none is admitted."
+    )
+    webhook_secret: SecretStr | None = Field(
+        None,
+        description="Signs the webhooks of ended batches (HMAC-SHA256). Unset: `callback_url` is refused.",
+    )
+    webhook_allow_private: bool = Field(
+        False, description="Call webhooks at addresses of your own network, too."
+    )
+    api_key: SecretStr | None = Field(
+        None, description="Key with which the command line speaks to `--server`."
+    )
+
     # -- Flower and logs -----------------------------------------------------------------------------
     flower_user: str = Field("cragline", description="User name of Flower's basic auth.")
     flower_password: SecretStr | None = Field(
         None, description="Password of Flower's basic auth. Unset: made once and kept in the home folder."
+    )
+    flower_control: bool = Field(
+        False,
+        description="Let Flower stop workers and revoke or start tasks. Off: it only shows.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_json: bool = Field(False, description="One JSON object a log line instead of text.")

@@ -17,7 +17,7 @@ UNENDED = (BatchStatus.OPEN, BatchStatus.PAUSED)
 
 
 class RunStatus(StrEnum):
-    PENDING = "pending"  # a row, not yet admitted to the window. -> running, cancelled
+    PENDING = "pending"  # a row, not yet admitted to the window. -> running, cancelled; answered, gave_up (taken over)
     RUNNING = "running"  # admitted: it has a claim that is ready or running. -> any disposition
     ANSWERED = "answered"  # an answer with its sources. -> pending (a retry: its next round)
     GAVE_UP = "gave_up"  # an honest "could not answer", with `reason`. -> pending (a retry)
@@ -76,6 +76,14 @@ class WorkKind(StrEnum):
     REPOSITORY = "repository"  # bring in the files of a commit
     PRUNE = "prune"  # remove the documents below a folder whose files are gone
     DELETE = "delete"  # remove the collection
+
+
+class DeliveryStatus(StrEnum):
+    """The news of a batch's end for its `callback_url`."""
+
+    PENDING = "pending"  # to be sent, now or at `next_at`. -> delivered, failed
+    DELIVERED = "delivered"  # answered with a status of the 2xx. Final.
+    FAILED = "failed"  # given up after the last try, or refused for its address. Final.
 
 
 class EventAction(StrEnum):

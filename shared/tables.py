@@ -21,12 +21,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from shared import api_tables as api_tables
 from shared.budget_tables import Budget as Budget
 from shared.budget_tables import Reservation as Reservation
 from shared.knowledge_tables import Collection as Collection
 from shared.knowledge_tables import CollectionAlias as CollectionAlias
 from shared.knowledge_tables import IngestedDocument as IngestedDocument
 from shared.knowledge_tables import IngestFile as IngestFile
+from shared.reuse_tables import Flight as Flight
+from shared.reuse_tables import Retrieval as Retrieval
 from shared.statuses import (
     BatchStatus,
     CallStatus,
@@ -52,6 +55,8 @@ class Batch(Base):
         CheckConstraint("max_cost_usd > 0", name="max_cost_usd"),
         CheckConstraint("max_tokens > 0", name="max_tokens"),
         Index(None, "status", postgresql_where=text("status IN ('open', 'paused')")),
+        Index("ix_batches_owner", "owner", "id"),
+        Index("ix_batches_callback", "id", postgresql_where=text("callback_url IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     name: Mapped[str]
@@ -73,6 +78,8 @@ class Batch(Base):
     # of batches with the same priority: the share of the window, 2 gets twice what 1 gets
     weight: Mapped[float] = mapped_column(Numeric(6, 2, asdecimal=False), server_default="1")
     max_in_flight: Mapped[int | None] = mapped_column(Integer)  # runs of it at once; NULL: the window's
+    owner: Mapped[str | None]  # of the API key it was submitted with; NULL: the command line
+    callback_url: Mapped[str | None]  # told when the batch has ended
 
 
 class BatchRow(Base):
@@ -110,6 +117,7 @@ class Run(Base):
         Index("ix_runs_batch_id_first_row", "batch_id", "first_row"),
         Index("ix_runs_pending", "batch_id", "first_row", postgresql_where=text("status = 'pending'")),
         Index("ix_runs_running", "id", postgresql_where=text("status = 'running'")),
+        Index("ix_runs_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
         Index(None, "forked_from", postgresql_where=text("forked_from IS NOT NULL")),
     )
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)  # from the sequence runs_id_seq, in blocks
@@ -124,6 +132,10 @@ class Run(Base):
     sources: Mapped[list[Any] | None]  # [{title, source, page, origin}], in the order they are cited
     web_used: Mapped[bool | None]
     notes: Mapped[list[str]] = mapped_column(server_default="{}")  # labelled degradations
+    collection_version: Mapped[int | None]  # of the collection, when the run was admitted
+    reuse_key: Mapped[str | None]  # equal for runs that would come to the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the run that this one's answer was taken over from
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that run cost
     admitted_at: Mapped[datetime | None]  # for the first time
     ended_at: Mapped[datetime | None]
     round: Mapped[int] = mapped_column(Integer, server_default="1")  # one more for each retry
@@ -194,6 +206,7 @@ class Transition(Base):
             unique=True,
             postgresql_where=text("status IN ('succeeded', 'failed', 'skipped')"),
         ),
+        Index(None, "recorded_in", postgresql_using="brin", postgresql_with={"autosummarize": "on"}),
         {"postgresql_partition_by": "RANGE (month)"},
     )
     month: Mapped[date]
@@ -217,6 +230,9 @@ class Transition(Base):
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     error_class: Mapped[str | None]
     error: Mapped[str | None]
+    recorded_in: Mapped[int | None] = mapped_column(  # id of the inserting transaction
+        server_default=text("((pg_current_xact_id())::text)::bigint")
+    )
     round: Mapped[int] = mapped_column(Integer, server_default="1")  # `runs.round` at the time
 
 
@@ -267,6 +283,7 @@ class ModelCall(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_model_calls_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -288,6 +305,9 @@ class ModelCall(Base):
     output_tokens: Mapped[int | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # NULL: no known price
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     called_at: Mapped[datetime] = now_column()
 
 
@@ -308,6 +328,7 @@ class WebSearch(Base):
         ),
         Index(None, "batch_id"),
         Index(None, "run_id"),
+        Index("ix_web_searches_reuse_key", "reuse_key", postgresql_where=text("reuse_key IS NOT NULL")),
     )
     id: Mapped[int] = id_column()
     batch_id: Mapped[int]
@@ -324,6 +345,9 @@ class WebSearch(Base):
     error: Mapped[str | None]
     cost_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))
     duration_ms: Mapped[float]
+    reuse_key: Mapped[str | None]  # equal for calls that bring the same; NULL: not to be taken over
+    reused_from: Mapped[int | None]  # the row of this table whose result was taken over, for nothing
+    saved_usd: Mapped[float | None] = mapped_column(Numeric(14, 8, asdecimal=False))  # what that one cost
     searched_at: Mapped[datetime] = now_column()
 
 

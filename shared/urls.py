@@ -1,7 +1,8 @@
 """URLs as text: the form they are stored in, the form they are shown in, and what is refused at once."""
 
-from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 
+from shared.clean import needs_cleaning
 from shared.errors import CraglineError
 
 MAX_URL = 2000  # characters
@@ -35,8 +36,8 @@ def checked_url(url: str) -> str:
     """
     if len(url) > MAX_URL:
         raise FetchError(f"A URL of {len(url)} characters is too long; {MAX_URL} are allowed.")
-    if any(ord(one) < 33 or ord(one) == 127 for one in url):
-        raise FetchError(f"{shown(url)}: a URL has no blanks and no control characters.")
+    if any(ord(one) < 33 or ord(one) == 127 for one in url) or needs_cleaning(url):
+        raise FetchError(f"{shown(url)}: a URL has no blanks and no control characters, and is UTF-8.")
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port
@@ -49,6 +50,14 @@ def checked_url(url: str) -> str:
     if not host:
         raise FetchError(f"{shown(url)}: there is no host in it.")
     return _rebuilt(parts, _ascii(host, url), port)
+
+
+def joined(base: str, link: str) -> str:
+    """The absolute URL of a `link` that stands on the page `base`. Raises FetchError for one that is no URL."""
+    try:
+        return urljoin(base, link)
+    except ValueError:  # `http://[`
+        raise FetchError(f"{shown(link)}: not a URL that can be read.") from None
 
 
 def _rebuilt(parts: SplitResult, host: str, port: int | None) -> str:

@@ -15,12 +15,13 @@ from workers.ingest import ingest_file
 from workers.models.minilm import MiniLM
 from workers.models.openai_client import OpenAISettings
 from workers.models.openai_embedder import OpenAIEmbedder
-from workers.models.roles import CallRecorder, Document, Embedder, WebSearch
+from workers.models.roles import CallRecorder, Document, Embedder, RetrievalSpec, WebSearch
 from workers.nodes.resources import Resources
 from workers.roles_of_plan import local_roles, openai_roles
 from workers.runner.execute import Executor
 from workers.runner.heartbeat import Heartbeat
 from workers.runner.limits.limiter import Limiter
+from workers.runner.limits.waiting import WaitingRecorder
 from workers.runner.prompts import PromptBook
 from workers.runner.runtime import Runtime
 from workers.stores.local_owner import open_store
@@ -58,7 +59,7 @@ class Parts:
         if plan.provider == "local":
             roles = local_roles(plan, self._minilm, recorder)
         else:
-            settings = self._openai(plan.structured_output)
+            settings = openai_settings(self._settings, plan.structured_output)
             roles = openai_roles(plan, settings, self._settings.chat_model, self._book, recorder)
         return Resources(
             retriever=StoreRetriever(self, plan, recorder), web_search=self._web(recorder), **roles
@@ -68,7 +69,9 @@ class Parts:
         """The embedder of a plan, by the name that a collection keeps: `<provider>/<model>`."""
         if provider == "local":
             return self._minilm
-        return OpenAIEmbedder(self._openai("json_schema"), name.removeprefix("openai/"), recorder)
+        return OpenAIEmbedder(
+            openai_settings(self._settings, "json_schema"), name.removeprefix("openai/"), recorder
+        )
 
     def _check_server(self, plan: Plan) -> None:
         """Texts go where the batch was planned to send them, or nowhere. Raises PermanentError."""
@@ -86,17 +89,6 @@ class Parts:
                 code="other_server",
                 where="openai",
             )
-
-    def _openai(self, method: Any) -> OpenAISettings:
-        settings = self._settings
-        key = settings.openai_api_key
-        return OpenAISettings(
-            api_key=key.get_secret_value() if key else None,
-            base_url=settings.openai_base_url,
-            timeout=settings.model_timeout,
-            method=method,
-            max_output_tokens=settings.max_output_tokens,
-        )
 
     def _web(self, recorder: CallRecorder) -> WebSearch | None:
         key = self._settings.tavily_api_key
@@ -116,6 +108,18 @@ class Parts:
                 self._store = None
 
 
+def openai_settings(settings: Settings, method: Any) -> OpenAISettings:
+    """How the server in use is reached; `method`: how structured answers are asked for."""
+    key = settings.openai_api_key
+    return OpenAISettings(
+        api_key=key.get_secret_value() if key else None,
+        base_url=settings.openai_base_url,
+        timeout=settings.model_timeout,
+        method=method,
+        max_output_tokens=settings.max_output_tokens,
+    )
+
+
 class StoreRetriever:
     """`roles.Retriever`: the plan's embedder and collection, together."""
 
@@ -127,13 +131,21 @@ class StoreRetriever:
     def retrieve(self, query: str, k: int) -> list[Document]:
         plan = self._plan
         mode: Retrieval = plan.params.get("retrieval", "dense")  # as it was before there was a choice
-        vector: list[float] = []
-        if mode != "sparse":  # words need no embedding, which may cost money
-            embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
-            vector = embedder.embed_query(query)
-        return self._parts.store.search(
-            plan.collection, vector, k, text=query, mode=mode, filters=plan.params.get("filter")
-        )
+        filters = plan.params.get("filter")
+        embedded = mode != "sparse"  # words need no embedding, which may cost money
+
+        def search() -> list[Document]:
+            vector: list[float] = []
+            if embedded:
+                embedder = self._parts.embedder(plan.embedder, plan.embedding_model, self._recorder)
+                vector = embedder.embed_query(query)
+            return self._parts.store.search(
+                plan.collection, vector, k, text=query, mode=mode, filters=filters
+            )
+
+        model = plan.embedding_model if embedded else ""
+        spec = RetrievalSpec(plan.collection, query, k, mode, filters or {}, model)
+        return self._recorder.retrieval(spec, search)
 
 
 def check_embedding(settings: Settings, engine: Engine) -> None:
@@ -155,7 +167,11 @@ def build_runtime(
     check_embedding(settings, engine)
     store = open_store(settings, own=True) if own_store else None
     parts = Parts(settings, engine, store)
+    limiter = Limiter(settings)
     heartbeat = Heartbeat(engine, settings.heartbeat_seconds, settings.lease_seconds)
+
+    def in_line(file_id: int) -> CallRecorder:
+        return WaitingRecorder(limiter, server_of(settings), f"ingest {file_id}", settings.model_timeout)
 
     def ingest(file_id: int) -> None:
         owned = parts.store
@@ -163,7 +179,7 @@ def build_runtime(
         ingest_file(
             file_id,
             store=owned,
-            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings)),
+            embedder=parts.embedder(settings.embedding_provider, embedding_name(settings), in_line(file_id)),
             engine=engine,
             chunk_tokens=settings.chunk_tokens,
             chunk_overlap=settings.chunk_overlap,
@@ -176,7 +192,7 @@ def build_runtime(
     return Runtime(
         settings=settings,
         engine=engine,
-        executor=Executor(engine, settings, parts, heartbeat, worker, Limiter(settings)),
+        executor=Executor(engine, settings, parts, heartbeat, worker, limiter),
         heartbeat=heartbeat,
         ingest_file=ingest,
         close=close,

@@ -7,12 +7,15 @@ from typing import Any
 
 import structlog
 from celery.signals import beat_init, celeryd_after_setup, setup_logging, worker_shutdown
+from sqlalchemy.exc import SQLAlchemyError
 
 from shared import ingest
 from shared.logs import configure_logging
-from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, make_app, redis_url
+from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, WEB, make_app, redis_url
 from shared.settings import get_settings
+from workers import webhooks
 from workers.runner.graph_adapter import UnsupportedGraph
+from workers.runner.ledger import describe
 from workers.runner.runtime import Runtime
 from workers.runner.tasks import register
 
@@ -31,12 +34,18 @@ app.conf.update(
         "dispatch": {
             "task": "cragline.dispatch",
             "schedule": 1.0,
+            "kwargs": {"beat": True},
             "options": {"queue": CONTROL, "expires": TICK_EXPIRES, "ignore_result": True},
         },
         "reconcile": {
             "task": "cragline.reconcile",
             "schedule": 2.0,
             "options": {"queue": CONTROL, "expires": TICK_EXPIRES, "ignore_result": True},
+        },
+        "webhooks": {
+            "task": "cragline.deliver_webhooks",
+            "schedule": 5.0,
+            "options": {"queue": WEB, "expires": TICK_EXPIRES, "ignore_result": True},
         },
         "ingest": {
             "task": "cragline.wake_ingest",
@@ -71,6 +80,15 @@ except UnsupportedGraph as error:
 def ingest_file(*, file_id: int) -> None:
     """Take one file into its collection; its row in `ingest_files` says how it went."""
     runtime().ingest_file(file_id)
+
+
+@app.task(name="cragline.deliver_webhooks", queue=WEB, ignore_result=True, send_events=False)
+def deliver_webhooks() -> None:
+    """Batches that have ended are told to their `callback_url`; what fails is tried again from its row."""
+    try:
+        webhooks.deliver(runtime().engine, settings)
+    except SQLAlchemyError as error:
+        log.error("the database failed; tried again at the next tick", error=describe(error))
 
 
 @app.task(name="cragline.wake_ingest", queue=CONTROL, ignore_result=True, send_events=False)

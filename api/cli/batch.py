@@ -1,21 +1,23 @@
 """`cragline batch ...` and `cragline results`."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import Engine
 
-from api.cli import control, results_into, watch
+from api.batch_results import result_layout, result_rows
+from api.cli import control, remote, results_into, watch
 from api.cli.output import console, duration, in_bigint, print_json, table
-from api.results import ResultRow, save, write_csv, write_jsonl
+from api.cli.remote import ServerOption
+from api.cli.remote_results import fetch_results
+from api.results import save, write_csv, write_jsonl
 from api.results_summary import summary_of
 from shared import history
 from shared.db import get_engine
+from shared.errors import UsageError
 
 app = typer.Typer(help="Batches: list, show, watch, and what can be done to them.", no_args_is_help=True)
 BatchId = Annotated[
@@ -27,10 +29,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 @app.command("list")
 def list_(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, newest first.")] = 50,
+    server: ServerOption = None,
     json: Json = False,
 ) -> None:
     """The newest batches."""
-    rows = history.list_batches(get_engine(), limit)
+    there = remote.at(server)
+    rows = there.batches(limit) if there else history.list_batches(get_engine(), limit)
     if json:
         print_json([watch.as_json(row) for row in rows])
         return
@@ -60,12 +64,16 @@ def _shown(row: dict[str, Any], column: str) -> Any:
 
 
 @app.command()
-def show(batch: BatchId, json: Json = False) -> None:
+def show(batch: BatchId, server: ServerOption = None, json: Json = False) -> None:
     """One batch: its counts, its plan, and where its questions came from."""
-
-    engine = get_engine()
-    row = history.progress(engine, batch)
-    details = history.batch_details(engine, batch)
+    if there := remote.at(server):
+        row = there.progress(batch)
+        details = {name: row.pop(name) for name in ("plan", "source")}
+        row.pop("deliveries")
+    else:
+        engine = get_engine()
+        row = history.progress(engine, batch)
+        details = history.batch_details(engine, batch)
     if json:
         print_json(watch.as_json(row) | details)
         return
@@ -75,6 +83,7 @@ def show(batch: BatchId, json: Json = False) -> None:
     out.print(_facts(f"batch {batch}", shown))
     plan = details["plan"]
     settings = plan["params"] | {"provider": plan["provider"], "embeddings": plan["embedding_model"]}
+    settings |= {"reuse": plan.get("reuse", "off")}
     settings |= {f"model of {role}": model for role, model in plan["models"].items()}
     settings |= {f"prompt of {role}": version for role, version in plan["prompts"].items()}
     out.print(_facts("plan", settings))
@@ -92,12 +101,14 @@ def _facts(title: str, facts: dict[str, Any]) -> Table:
 
 
 @app.command("watch")
-def watch_(batch: BatchId, json: Json = False) -> None:
+def watch_(batch: BatchId, server: ServerOption = None, json: Json = False) -> None:
     """Stay until the batch has ended."""
-    engine = get_engine()
+    there = remote.at(server)
+    where = there or get_engine()
     with watch.interruptible(batch, Console(stderr=True)):
-        history.progress(engine, batch)  # a wrong number or address is told at once, not waited for
-        row = watch.until_ended(engine, batch, Console(stderr=json), quiet=json)
+        # a wrong number or address is told at once, not waited for
+        _ = there.progress(batch) if there else history.progress(get_engine(), batch)
+        row = watch.until_ended(where, batch, Console(stderr=json), quiet=json)
     if json:
         print_json(watch.as_json(row))
 
@@ -123,23 +134,23 @@ def results(
         typer.Option(help="The submitted workbook: its copy --output gets the answers beside the questions."),
     ] = None,
     force: Annotated[bool, typer.Option(help="With --into: replace --output when it exists.")] = False,
+    server: ServerOption = None,
 ) -> None:
     """The answers in input order: the original columns, then answer, disposition, reason, sources, ..."""
-    from api.intake import OBJECT_FORMATS
-
+    if there := remote.at(server):
+        if into is not None:
+            raise UsageError("--into works on the database itself. Without it, --output answers.xlsx does.")
+        fetch_results(there, batch, output, json=json, raw=raw)
+        return
     engine = get_engine()
     row = history.progress(engine, batch)
     details = history.batch_details(engine, batch)
-    source = details["source"]
     rows = result_rows(engine, batch)
     if into is not None:
-        results_into.write(into, output, source, rows, force=force)
+        results_into.write(into, output, details["source"], rows, force=force)
         _say_open(row)
         return
-    # Objects bring their own keys; cells (also those of a JSONL of plain strings) stand under the header.
-    keys = history.original_keys(engine, batch) if source["format"] in OBJECT_FORMATS else []
-    header, names = (keys, None) if keys else (source["header"], source["columns"])
-    width = 0 if keys else history.widest_row(engine, batch)
+    header, names, width = result_layout(engine, batch, details["source"])
     if output is not None:
         summary = summary_of(row, details)
         count = save(output, header, names, rows, width=width, raw=raw, summary=summary)
@@ -160,21 +171,4 @@ def _say_open(row: dict[str, Any]) -> None:
         open_ = row["pending"] + row["running"]
         Console(stderr=True).print(
             f"The batch has not ended; questions still open: {open_}.", style="yellow", highlight=False
-        )
-
-
-def result_rows(engine: Engine, batch_id: int) -> Iterator[ResultRow]:
-    for row in history.results(engine, batch_id):
-        empty = row.run_id is None
-        yield ResultRow(
-            number=row.row_number,
-            original=row.original,
-            answer=row.answer,
-            disposition="empty" if empty else row.status,
-            reason="the row has no question" if empty else row.reason,
-            sources=row.sources,
-            web_used=row.web_used,
-            error=row.error,
-            run_id=row.run_id,
-            notes=[*row.row_notes, *(row.run_notes or [])],
         )

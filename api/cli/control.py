@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli import remote
 from api.cli.acting import By, Reason, actor, moment, wake
 from api.cli.output import console, in_bigint, print_json, table
+from api.cli.remote import ServerOption
 from shared import control, history, rework
 from shared.budget import Caps
 from shared.clean import counted
@@ -44,9 +46,14 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def pause(batch: BatchId, reason: Reason = None, by: By = None, json: Json = False) -> None:
+def pause(
+    batch: BatchId, reason: Reason = None, by: By = None, server: ServerOption = None, json: Json = False
+) -> None:
     """Begin nothing new of a batch. What is under way ends its step; `resume` goes on from there."""
-    done = control.pause(get_engine(), batch, actor=actor(by), reason=reason)
+    if there := remote.at(server):
+        done = there.act(batch, "pause", reason=reason)
+    else:
+        done = control.pause(get_engine(), batch, actor=actor(by), reason=reason)
     said = f"Batch {batch} is paused{'' if done.changed else ' already'}: {done.reason}."
     _say(done, json, f"{said} `cragline batch resume {batch}` goes on.")
 
@@ -59,13 +66,17 @@ def resume(
     max_tokens: Annotated[int | None, typer.Option(help="Another cap on all its tokens; 0: no cap.")] = None,
     reason: Reason = None,
     by: By = None,
+    server: ServerOption = None,
     json: Json = False,
 ) -> None:
     """Go on with a paused batch, if wanted with another cap."""
-    caps = Caps(max_cost, max_tokens)
-    done = control.resume(get_engine(), batch, actor=actor(by), reason=reason, caps=caps)
-    if done.changed:
-        wake(get_settings())
+    if there := remote.at(server):
+        done = there.act(batch, "resume", reason=reason, max_cost_usd=max_cost, max_tokens=max_tokens)
+    else:
+        caps = Caps(max_cost, max_tokens)
+        done = control.resume(get_engine(), batch, actor=actor(by), reason=reason, caps=caps)
+        if done.changed:
+            wake(get_settings())
     _say(
         done,
         json,
@@ -73,9 +84,14 @@ def resume(
     )
 
 
-def cancel(batch: BatchId, reason: Reason = None, by: By = None, json: Json = False) -> None:
+def cancel(
+    batch: BatchId, reason: Reason = None, by: By = None, server: ServerOption = None, json: Json = False
+) -> None:
     """End a batch now. What has ended keeps its answer; everything open becomes `cancelled`."""
-    done = control.cancel(get_engine(), batch, actor=actor(by), reason=reason)
+    if there := remote.at(server):
+        done = there.act(batch, "cancel", reason=reason)
+    else:
+        done = control.cancel(get_engine(), batch, actor=actor(by), reason=reason)
     undo = (
         f" `cragline batch retry {batch} --disposition cancelled` takes them up again." if done.runs else ""
     )
@@ -105,6 +121,7 @@ def retry(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
     reason: Reason = None,
     by: By = None,
+    server: ServerOption = None,
     json: Json = False,
 ) -> None:
     """Do ended runs of a batch again. What they did before stays in the history, and is not paid for again."""
@@ -114,17 +131,23 @@ def retry(
         node=node,
         since=None if since is None else moment(since, "--since"),
     )
-    done = rework.retry(
-        get_engine(),
-        batch,
-        chosen,
-        actor=actor(by),
-        reason=reason,
-        from_failed_node=from_ == From.FAILED_NODE,
-        dry_run=dry_run,
-    )
-    if done.changed and done.status == BatchStatus.OPEN:
-        wake(get_settings())
+    from_failed_node = from_ == From.FAILED_NODE
+    if there := remote.at(server):
+        asked = asdict(chosen) | {"since": chosen.since and chosen.since.isoformat()}
+        asked |= {"from_failed_node": from_failed_node, "dry_run": dry_run, "reason": reason}
+        done = there.act(batch, "retry", **asked)
+    else:
+        done = rework.retry(
+            get_engine(),
+            batch,
+            chosen,
+            actor=actor(by),
+            reason=reason,
+            from_failed_node=from_failed_node,
+            dry_run=dry_run,
+        )
+        if done.changed and done.status == BatchStatus.OPEN:
+            wake(get_settings())
     runs = counted(done.runs, "question")
     if dry_run:
         _say(done, json, f"{runs} of batch {batch} would be done again ({chosen}).")
@@ -142,12 +165,17 @@ def reprioritise(
     max_in_flight: MaxInFlight = None,
     reason: Reason = None,
     by: By = None,
+    server: ServerOption = None,
     json: Json = False,
 ) -> None:
     """Change how a batch shares the workers with others."""
     share = Share(priority, weight, max_in_flight)
-    done = control.reprioritise(get_engine(), batch, share, actor=actor(by), reason=reason)
-    row = history.progress(get_engine(), batch)
+    if there := remote.at(server):
+        done = there.act(batch, "priority", **asdict(share), reason=reason)
+        row = there.progress(batch)
+    else:
+        done = control.reprioritise(get_engine(), batch, share, actor=actor(by), reason=reason)
+        row = history.progress(get_engine(), batch)
     cap = row["max_in_flight"] or "none"
     now = f"priority {row['priority']}, weight {float(row['weight']):g}, cap on runs in flight {cap}"
     _say(done, json, f"Batch {batch} {'has now' if done.changed else 'had this already'}: {now}.")
@@ -157,10 +185,15 @@ def events(
     batch: BatchId,
     runs: Annotated[bool, typer.Option("--runs", help="With a line for each retried run.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many, the newest.")] = 100,
+    server: ServerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list and nothing else.")] = False,
 ) -> None:
     """What was done to a batch: when, by whom, and why."""
-    found = history.events(get_engine(), batch, limit, runs=runs)
+    there = remote.at(server)
+    if there:
+        found = there.get(f"/v1/batches/{batch}/events", limit=min(limit, 10_000), runs=runs)
+    else:
+        found = history.events(get_engine(), batch, limit, runs=runs)
     if json:
         print_json(found)
         return
@@ -188,14 +221,18 @@ def fork(
     ] = None,
     reason: Reason = None,
     by: By = None,
+    server: ServerOption = None,
     json: Json = False,
 ) -> None:
     """What if: go on from the middle of a run, with other numbers, as a new run in a batch of its own."""
-    settings = get_settings()
-    made = rework.fork(
-        get_engine(), run, from_, settings, parse_sets(set_ or []), actor=actor(by), reason=reason
-    )
-    wake(settings)
+    sets = parse_sets(set_ or [])
+    if there := remote.at(server):
+        asked = {"step": from_, "settings": sets, "reason": reason}
+        made = rework.Forked(**there.post(f"/v1/runs/{run}/fork", asked))
+    else:
+        settings = get_settings()
+        made = rework.fork(get_engine(), run, from_, settings, sets, actor=actor(by), reason=reason)
+        wake(settings)
     if json:
         print_json(asdict(made))
         return

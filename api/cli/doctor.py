@@ -70,6 +70,8 @@ def _stack(settings: Settings) -> Iterator[Finding]:
         yield from _troubled(settings, state)
         if url := state.url("flower"):
             yield Finding("ok", "flower", f"{url}, user {settings.flower_user}, {_password(settings)}")
+        if url := state.url("api"):
+            yield Finding("ok", "api", url)
         return
     left = [f"{part.name} (pid {part.pid})" for part in state.parts if part.alive()] if state else []
     if left:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
+from api.cli.output import printable
 from api.cli.patience import Patience
 from shared import ingest as work
 from shared.clean import counted
@@ -227,7 +228,7 @@ def _tell(console: Console, made: work.Ingest, ended: work.Progress, prune: bool
     lines += _some("Not ingested", [error for _, error in ended.failures])
     lines += _some("Noted", [f"{path}: {note}" for path, note in ended.notes])
     for line in lines:
-        console.print(escape(line), highlight=False, soft_wrap=True)
+        console.print(escape(printable(line.replace("\n", " "))), highlight=False, soft_wrap=True)
 
 
 def _some(title: str, entries: list[str]) -> list[str]:

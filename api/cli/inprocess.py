@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
-from api.cli.output import cell, print_json
+from api.cli.output import cell, print_json, printable
 from api.cli.output import console as output_console
 from shared.clean import counted
 from shared.db import get_engine
 from shared.errors import CraglineError, UsageError
-from shared.knowledge import resolve
-from shared.plan import make_plan, params_type, with_filters
+from shared.knowledge import resolved
+from shared.plan import Plan, make_plan, params_type, with_filters
 from shared.settings import get_settings
 from shared.stack.state import make_home
 
@@ -67,7 +67,10 @@ def ask(
     plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
     words = ["ask", f"--pipeline={pipeline}", *(f"--set={item}" for item in set_ or [])]
     words += [f"--filter={item}" for item in filter_ or []]
-    words.append(f"--collection={_resolved(plan.collection)}")
+    plan = _resolved(plan)
+    words.append(f"--collection={plan.collection}")
+    if description := plan.params.get("description"):
+        words.append(f"--set=description={description}")
     console = output_console()
     for event in _events([*words, "--", question]):
         if "error" in event:
@@ -81,12 +84,13 @@ def ask(
             console.print(Text(f"{event['node']}: ", style="bold") + cell(_gist(event["update"]), 100))
 
 
-def _resolved(collection: str) -> str:
-    """The target of an alias; the name itself where no database can be asked, as none is needed here."""
+def _resolved(plan: Plan) -> Plan:
+    """With the target of an alias, and with the collection's description, as a batch would have them; as it
+    is where no database can be asked, as none is needed here."""
     try:
-        return resolve(get_engine(), collection)
+        return resolved(get_engine(), plan)
     except (CraglineError, DBAPIError):
-        return collection
+        return plan
 
 
 _WORKER = [sys.executable, "-m", "workers.inprocess"]
@@ -144,7 +148,7 @@ def _print_answer(console: Console, state: dict[str, Any]) -> None:
     if state.get("disposition") != "answered":
         console.print(cell(f"No answer: {state.get('reason', 'no reason was given')}", None))
         return
-    console.print(Text(state["answer"]))
+    console.print(Text(printable(state["answer"])))
     for number, source in enumerate(state["sources"], 1):
         page = f" (page {source['page']})" if source["page"] else ""
         console.print(

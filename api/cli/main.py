@@ -14,9 +14,12 @@ from rich.console import Console
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from typer.exceptions import TyperException
 
-from api.cli import batch, collection, db, inprocess, runs, sql
+from api.cli import batch, collection, compare, db, inprocess, key, runs, sql
 from api.cli.doctor import doctor
+from api.cli.export import export
 from api.cli.ingest import ingest
+from api.cli.output import printable
+from api.cli.retention import retention
 from api.cli.submit import submit
 from api.cli.up import down, up
 from shared.clean import one_line
@@ -55,11 +58,16 @@ app.add_typer(collection.app, name="collection")
 app.command()(submit)
 app.add_typer(batch.app, name="batch")
 app.command("results")(batch.results)
+batch.app.command("diff")(compare.diff)
+app.command("what-if")(compare.what_if)
+app.command()(export)
 app.add_typer(runs.app, name="run")
 app.command("sql")(sql.sql)
 app.command("graph")(inprocess.graph)
 app.command("ask")(inprocess.ask)
+app.command()(retention)
 app.command()(doctor)
+app.add_typer(key.app, name="key")
 app.add_typer(db.app, name="db")
 
 
@@ -115,7 +123,7 @@ def _end_of_wrong_usage(error: TyperException) -> None:
 
 def _end(message: str, code: int) -> None:
     Console(stderr=True, soft_wrap=True).print(
-        f"Error: {message}", style="bold red", markup=False, highlight=False
+        printable(f"Error: {message}"), style="bold red", markup=False, highlight=False
     )
     sys.exit(code)
 

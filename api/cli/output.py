@@ -80,6 +80,12 @@ def print_json(value: Any) -> None:
     sys.stdout.write(clean_text(json.dumps(plain(value), ensure_ascii=False)) + "\n")
 
 
+def printable(text: str) -> str:
+    """`text` without control characters but line ends: an escape sequence in a file's name or in an answer
+    would steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in clean_text(text))
+
+
 def cell(value: Any, width: int | None = CELL) -> Text:
     """A value for a table: one line, never read as markup, control characters taken out."""
     if value is None:
@@ -98,8 +104,7 @@ def cell(value: Any, width: int | None = CELL) -> Text:
         shown = f"{value.normalize():f}"
     else:
         shown = str(value)
-    printable = "".join(c if c.isprintable() else " " for c in clean_text(shown))
-    return Text(one_line(printable, width))
+    return Text(one_line(printable(shown), width))
 
 
 def _is_flat(value: Any) -> TypeGuard[list[str]]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
+from api.cli.remote import ServerAway
 from shared.errors import CraglineError
 
 PATIENCE_SECONDS = 120.0  # a restart takes seconds, and its recovery rarely more than a minute
@@ -38,17 +39,20 @@ class Patience:
             except DBAPIError as error:
                 if not is_away(error):
                     raise
+                who = "database"
+            except ServerAway:
+                who = "server"
             if since is None:
                 since = self._clock()
                 # not by Rich: this stream is redirected to stand above a progress bar, whatever it is on
                 print(
-                    f"The database does not answer; waiting for it (at most {PATIENCE_SECONDS:.0f} s).",
+                    f"The {who} does not answer; waiting for it (at most {PATIENCE_SECONDS:.0f} s).",
                     file=sys.stderr,
                     flush=True,
                 )
             elif self._clock() - since > PATIENCE_SECONDS:
                 raise CraglineError(
-                    f"{self._goes_on} The database has not answered for {PATIENCE_SECONDS:.0f} seconds; "
+                    f"{self._goes_on} The {who} has not answered for {PATIENCE_SECONDS:.0f} seconds; "
                     "`cragline doctor` looks what is wrong."
                 )
             self._sleep(RETRY_SECONDS)

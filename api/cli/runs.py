@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from api.cli import control
+from api.cli import control, remote
 from api.cli.output import cell, console, in_bigint, print_json, table
+from api.cli.remote import ServerOption
 from shared import history
 from shared.clean import counted
 from shared.db import get_engine
@@ -31,13 +32,18 @@ def show(
             callback=in_bigint("run"),
         ),
     ],
+    server: ServerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """The timeline of a run: every node, branch and attempt, how long, from where to where, and the grades."""
-    engine = get_engine()
-    details = history.run_details(engine, run)
-    steps = history.timeline(engine, run)
-    still_open = history.open_claims(engine, run)
+    if there := remote.at(server):
+        details = there.get(f"/v1/runs/{run}")
+        steps, still_open = details.pop("timeline"), details.pop("open")
+    else:
+        engine = get_engine()
+        details = history.run_details(engine, run)
+        steps = history.timeline(engine, run)
+        still_open = history.open_claims(engine, run)
     if json:
         print_json(details | {"timeline": steps, "open": still_open})
         return
@@ -78,6 +84,7 @@ def _print_head(out: Console, details: dict[str, Any]) -> None:
         "question": details["question"],
         "batch": f"{details['batch_id']} ({details['batch']}), pipeline {details['pipeline']}",
         "rows": details["rows"],
+        "taken over from": details["reused_from"] and f"run {details['reused_from']}",
         "status": details["status"],
         "answer": details["answer"],
         "reason": details["reason"],
@@ -119,6 +126,8 @@ def _what(step: dict[str, Any]) -> str:
         score = "" if step["grade_score"] is None else f" {step['grade_score']:.2f}"
         return f"{step['grade']}{score}: {cell(step['graded_source'], 50).plain}"
     update = step["state_update"] or {}
+    if "reused_from" in update:
+        return f"taken over from run {update['reused_from']['run']}"
     if "decision" in update:
         return f"{update['decision']['action']}: {update['decision']['why']}"
     if "web_documents" in update:

@@ -20,14 +20,17 @@ def sql(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the query from a file.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list of objects.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.001, max=86400, help="Seconds after which the query is given up.")
+    ] = 300,
 ) -> None:
-    """Run one read-only query over tables and views (docs/history.md lists them)."""
+    """Run one read-only query over the views of the schema `history` (docs/history.md lists them)."""
     if as_csv and json:
         raise UsageError("--csv or --json, not both.")
     words = _statement(statement, file)
     if not words.strip().rstrip(";"):
         raise UsageError("The query is empty.")
-    result = history.query(get_engine(), words)
+    result = history.query(get_engine(), words, timeout=timeout)
     if json:
         names = _unique(result.columns)
         print_json([dict(zip(names, row, strict=True)) for row in result.rows])

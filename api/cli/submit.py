@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from sqlalchemy.exc import DBAPIError
 
-from api.cli import preview, watch
+from api.cli import preflight, preview, remote, watch
 from api.cli.acting import By, actor, wake
 from api.cli.control import MaxInFlight, Priority, Weight
 from api.cli.output import print_json
 from api.cli.patience import is_away
-from shared import batches, history, knowledge
+from api.cli.remote import Server, ServerOption
+from api.preflight import Preflight, costs_money, look
+from shared import batches, deliveries, history, knowledge
 from shared.budget import Caps, check_caps
 from shared.clean import counted, one_line
 from shared.control import Share
@@ -26,7 +28,7 @@ from shared.errors import CraglineError, UsageError
 from shared.filters import as_text
 from shared.logs import redact
 from shared.plan import Plan, make_plan, with_filters
-from shared.settings import get_settings
+from shared.settings import Reuse, get_settings
 
 _LONGEST_NAME = 500  # characters, as the table has it
 
@@ -63,6 +65,12 @@ def submit(
         list[str] | None,
         typer.Option("--filter", help="key=value that documents must match, e.g. page=3 or fields.lang=nl."),
     ] = None,
+    reuse: Annotated[
+        Reuse | None,
+        typer.Option(
+            help="Whose identical paid work is taken over: off, batch or all. Left out: CRAGLINE_REUSE."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is found in the file, and submit nothing.")
     ] = False,
@@ -77,6 +85,17 @@ def submit(
     weight: Weight = None,
     max_in_flight: MaxInFlight = None,
     by: By = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Look at everything, say what it will cost, and submit nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Submit without asking, whatever it may cost.")
+    ] = False,
+    callback_url: Annotated[
+        str | None,
+        typer.Option(help="Told, signed, when the batch has ended. Needs CRAGLINE_WEBHOOK_SECRET."),
+    ] = None,
+    server: ServerOption = None,
     watch_: Annotated[bool, typer.Option("--watch", help="Stay until the batch has ended.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -88,10 +107,31 @@ def submit(
     if dry_run:
         preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
         return
+    if there := remote.at(server):
+        options: dict[str, Any] = {
+            "pipeline": pipeline,
+            "column": column,
+            "sheet": sheet,
+            "header_row": header_row,
+            "name": name,
+            "collection": collection,
+        }
+        options |= {
+            "callback_url": callback_url,
+            "set": set_,
+            "filter": filter_,
+            "max_cost_usd": max_cost,
+            "max_tokens": max_tokens,
+        }
+        options |= {"priority": priority, "weight": weight, "max_in_flight": max_in_flight}
+        _submit_there(there, file, options, watch_=watch_, json=json)
+        return
     caps = Caps(max_cost, max_tokens)
     terms = batches.Terms(Share(priority, weight, max_in_flight), submitted_by=actor(by), caps=caps)
     settings, console = get_settings(), Console(stderr=json)
-    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection)
+    callback = deliveries.checked_callback(settings, callback_url)
+    request = batches.Request(None, callback) if callback else None
+    plan = make_plan(settings, pipeline, with_filters(set_, filter_), collection, reuse)
     questions = open_questions(file, column, sheet=sheet, header_row=header_row)
     engine = get_engine()
     plan = knowledge.resolved(engine, plan)
@@ -99,6 +139,11 @@ def submit(
     check_caps(plan, caps)
     if not json:
         _say_preflight(console, questions, plan)
+    found = _look(console, questions, plan, thorough=check, json=json)
+    if check:
+        raise typer.Exit(1 if found.bad else 0)
+    preflight.refuse_bad(found)
+    preflight.confirm(found, plan, settings, console, yes=yes, ask=not json)
     submitted = batches.submit(
         engine,
         plan,
@@ -106,6 +151,7 @@ def submit(
         asdict(questions.report),
         _counted(questions, console, quiet=json),
         terms,
+        request,
     )
     with _named(submitted.batch_id), watch.interruptible(submitted.batch_id, Console(stderr=True)):
         if not wake(settings):
@@ -117,10 +163,35 @@ def submit(
             row = watch.until_ended(engine, submitted.batch_id, console, quiet=json)
         if json:
             row = row or history.progress(engine, submitted.batch_id)
-            print_json(watch.as_json(row) | {"question_column": questions.report.question_column})
+            about = {
+                "question_column": questions.report.question_column,
+                "preflight": preflight.as_json(found),
+            }
+            print_json(watch.as_json(row) | about)
             sys.stdout.flush()  # a disk that is full says so here, where the batch can be named
         elif not watch_:
             console.print(f"Watch it with `cragline batch watch {submitted.batch_id}`.", highlight=False)
+
+
+def _submit_there(server: Server, file: Path, options: dict[str, Any], *, watch_: bool, json: bool) -> None:
+    """Hand the file to a server, which reads it and says how it understood it."""
+    console = Console(stderr=json)
+    made = server.submit(file, options)
+    batch_id = made["batch_id"]
+    with _named(batch_id), watch.interruptible(batch_id, Console(stderr=True)):
+        if not json:
+            for note in made["notes"]:
+                console.print(note, markup=False, highlight=False, soft_wrap=True)
+            counts = (made["rows"], made["questions"], made["empty_rows"], made["duplicate_rows"])
+            _say_submitted(console, batches.Submitted(batch_id, *counts))
+        row = watch.until_ended(server, batch_id, console, quiet=json) if watch_ else None
+        if json:
+            row = row or server.progress(batch_id)
+            print_json(row | {"question_column": made["question_column"]})
+            sys.stdout.flush()
+        elif not watch_:
+            command = f"cragline batch watch {batch_id} --server {server.url}"
+            console.print(f"Watch it with `{command}`.", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -141,6 +212,21 @@ def _named(batch_id: int) -> Iterator[None]:
         raise CraglineError(f"{watch.goes_on(batch_id)} {error.strerror or type(error).__name__}.") from error
     except Exception as error:
         raise CraglineError(f"{watch.goes_on(batch_id)} This failed ({type(error).__name__}).") from error
+
+
+def _look(
+    console: Console, questions: "QuestionFile", plan: Plan, *, thorough: bool, json: bool
+) -> Preflight:
+    """The preflight, said; with --check, --json prints it. The file is read an extra time only for a number."""
+    rows = _counted(questions, console, quiet=json) if thorough or costs_money(plan) else None
+    found = look(get_engine(), get_settings(), plan, rows, thorough=thorough)
+    if json:
+        if thorough:
+            print_json(preflight.as_json(found))
+        return found
+    for line in preflight.lines(found, thorough=thorough):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return found
 
 
 def _say_preflight(console: Console, questions: "QuestionFile", plan: Plan) -> None:

@@ -36,6 +36,10 @@ FlowerPort = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Flower's port on 127.0.0.1. Left out: 5555, or a free one."),
 ]
+ApiPort = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="The HTTP API's port on 127.0.0.1. Left out: 8585, or a free one."),
+]
 Workers = Annotated[
     int, typer.Option(min=1, help="Worker processes; each runs CRAGLINE_WORKER_THREADS threads.")
 ]
@@ -44,11 +48,16 @@ Detach = Annotated[
 ]
 
 
-def up(flower_port: FlowerPort = None, workers: Workers = 1, detach: Detach = False) -> None:
-    """Start the stack: Postgres, Valkey, workers, beat and Flower. Ctrl-C stops all of it."""
+def up(
+    flower_port: FlowerPort = None,
+    api_port: ApiPort = None,
+    workers: Workers = 1,
+    detach: Detach = False,
+) -> None:
+    """Start the stack: Postgres, Valkey, workers, beat, Flower and the HTTP API. Ctrl-C stops all of it."""
     settings, console = get_settings(), Console()
     if detach:
-        _up_detached(settings, console, workers=workers, flower_port=flower_port)
+        _up_detached(settings, console, workers=workers, flower_port=flower_port, api_port=api_port)
         return
 
     def on_ready(state: StackState) -> None:
@@ -56,7 +65,7 @@ def up(flower_port: FlowerPort = None, workers: Workers = 1, detach: Detach = Fa
 
     from shared.stack.supervisor import Supervisor, stack_planner
 
-    planner = stack_planner(workers=workers, flower_port=flower_port)
+    planner = stack_planner(workers=workers, flower_port=flower_port, api_port=api_port)
     supervisor = Supervisor(settings, planner, lambda part, message: _step(console, part, message))
     if not supervisor.run(on_ready):
         raise StackError("Stopped before it was ready.")
@@ -106,7 +115,9 @@ def _stop_and_wait(state: StackState, settings: Settings, console: Console) -> N
     _say(console, Text(f"Stopped the stack in {settings.home}."))
 
 
-def _up_detached(settings: Settings, console: Console, *, workers: int, flower_port: int | None) -> None:
+def _up_detached(
+    settings: Settings, console: Console, *, workers: int, flower_port: int | None, api_port: int | None
+) -> None:
     from shared.stack.services import child_env
 
     with stack_lock(settings.home):
@@ -119,6 +130,7 @@ def _up_detached(settings: Settings, console: Console, *, workers: int, flower_p
         raise unusable_home(settings.home, error) from None
     command = [sys.executable, "-P", "-m", "shared.stack", "--workers", str(workers)]
     command += ["--flower-port", str(flower_port)] if flower_port is not None else []
+    command += ["--api-port", str(api_port)] if api_port is not None else []
     with log.open("ab") as errors:
         child = subprocess.Popen(
             command,
@@ -202,6 +214,7 @@ def _facts(settings: Settings, state: StackState) -> list[tuple[str, str]]:
     return [
         ("Flower", state.url("flower") or "-"),
         ("", f"user {settings.flower_user}, password: {password}"),
+        ("API", state.url("api") or "-"),
         ("Postgres", _server(state, "postgres", "CRAGLINE_DATABASE_URL")),
         ("Valkey", _server(state, "valkey", "CRAGLINE_REDIS_URL")),
         ("Vectors", store),

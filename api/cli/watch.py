@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from api.cli.output import duration
 from api.cli.patience import Patience
+from api.cli.remote import Server
 from shared import history
 from shared.statuses import BatchStatus
 
@@ -59,18 +60,23 @@ def describe(row: dict[str, Any]) -> str:
         parts.append(f"eta {duration(float(row['eta_seconds']))}")
     if row["cost_usd"]:
         parts.append(f"${float(row['cost_usd']):.4f}")
+    if row["saved_usd"]:
+        parts.append(f"${float(row['saved_usd']):.4f} saved")
     if row.get("status") == BatchStatus.PAUSED:
         parts.append(f"paused: {row['pause_reason']}")
     return "; ".join(parts)
 
 
-def until_ended(engine: Engine, batch_id: int, console: Console, *, quiet: bool) -> dict[str, Any]:
+def until_ended(where: Engine | Server, batch_id: int, console: Console, *, quiet: bool) -> dict[str, Any]:
     """Returns the batch's last row of `batch_progress`. Raises NotFound, and CraglineError that names the
-    batch when the database stays away."""
+    batch when the database or the server stays away."""
     patience = Patience(goes_on(batch_id))
 
+    def read() -> dict[str, Any]:
+        return where.progress(batch_id) if isinstance(where, Server) else history.progress(where, batch_id)
+
     def look() -> dict[str, Any]:
-        return patience(lambda: history.progress(engine, batch_id))
+        return patience(read)
 
     row = look()
     if quiet:

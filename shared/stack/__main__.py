@@ -33,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m shared.stack")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--flower-port", type=int)
+    parser.add_argument("--api-port", type=int)
     words = parser.parse_args()
 
     def on_ready(state: StackState) -> None:
@@ -41,7 +42,7 @@ def main() -> int:
 
     supervisor = Supervisor(
         get_settings(),
-        stack_planner(workers=words.workers, flower_port=words.flower_port),
+        stack_planner(workers=words.workers, flower_port=words.flower_port, api_port=words.api_port),
         lambda part, message: _tell(part=part, message=message),
     )
     try:

@@ -19,6 +19,7 @@ from shared.stack.process import HOST, Part, command_of, process_mark, stop_stra
 from shared.stack.state import logs_path
 
 NAME = USER = DATABASE = "cragline"
+READER = "cragline_reader"  # as migrations/history_schema.py calls it
 SUPERUSER = "postgres"  # only makes the login and the database; nothing else ever uses it
 # Fast shutdown, then immediate shutdown (which recovers at the next start), then none of it.
 STOPS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
@@ -131,6 +132,7 @@ def _ready(home: Path, port: int, password: str) -> bool:
             autocommit=True,
         ) as connection:
             _make_login(connection, password)
+            _make_reader(connection)
             _make_database(connection)
             return True
     except psycopg.OperationalError as error:
@@ -143,6 +145,13 @@ def _ready(home: Path, port: int, password: str) -> bool:
         return False
     except psycopg.Error:
         return False
+
+
+def _make_reader(connection: "psycopg.Connection[Any]") -> None:
+    """The group that may read the schema `history`: our login is in it, but may not make roles itself."""
+    if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (READER,)).fetchone() is None:
+        connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(READER)))
+    connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(READER), sql.Identifier(USER)))
 
 
 def _make_login(connection: "psycopg.Connection[Any]", password: str) -> None:

@@ -1,6 +1,7 @@
-"""The Celery parts of the stack: workers, beat and Flower.
+"""The services of the stack: workers, beat, Flower and the HTTP API.
 
-They are named by text only (`-A workers.celery_app`), because shared code imports nothing of the workers.
+They are named by text only (`-A workers.celery_app`), because shared code imports
+nothing of them.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -29,6 +30,7 @@ from shared.stack.state import logs_path
 _ROOT = Path(shared.__file__).resolve().parents[1]  # the folder that holds api/, shared/ and workers/
 _APP = "workers.celery_app"
 _DEFAULT_FLOWER_PORT = 5555
+_DEFAULT_API_PORT = 8585
 _QUEUES = "retrieval,models,web,control"
 _QUEUES_WITHOUT_STORE = "models,web,control"
 
@@ -113,13 +115,22 @@ def _reserve(port: int) -> bool:
 
 def choose_flower_port(wanted: int | None) -> int:
     """The port asked for, or the usual one, or a free one. Raises StackError when the first is taken."""
+    return _choose_port(wanted, _DEFAULT_FLOWER_PORT, "--flower-port", avoid=[])
+
+
+def choose_api_port(wanted: int | None, avoid: Sequence[int]) -> int:
+    """As for Flower, and never one of `avoid`."""
+    return _choose_port(wanted, _DEFAULT_API_PORT, "--api-port", avoid)
+
+
+def _choose_port(wanted: int | None, usual: int, option: str, avoid: Sequence[int]) -> int:
     if wanted is None:
-        usual = port_is_free(_DEFAULT_FLOWER_PORT) and _reserve(_DEFAULT_FLOWER_PORT)
-        return _DEFAULT_FLOWER_PORT if usual else free_port()
-    if not (port_is_free(wanted) and _reserve(wanted)):
+        is_ours = usual not in avoid and port_is_free(usual) and _reserve(usual)
+        return usual if is_ours else free_port(avoid=avoid)
+    if wanted in avoid or not (port_is_free(wanted) and _reserve(wanted)):
         raise StackError(
             f"Port {wanted} on {HOST} is taken (or not allowed). "
-            "Choose another with --flower-port, or leave the option out to get a free one."
+            f"Choose another with {option}, or leave the option out to get a free one."
         )
     return wanted
 
@@ -180,7 +191,23 @@ def flower_part(settings: Settings, env: Mapping[str, str], port: int) -> Part:
         env=env,
         log=logs_path(settings.home) / "flower.log",
         cwd=_run_folder(settings.home),
-        ready=lambda: _flower_answers(port),
+        ready=lambda: _answers(port, "/healthcheck"),
+        url=f"http://{HOST}:{port}",
+        address=f"http://{HOST}:{port}",
+        stops=((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)),
+    )
+
+
+def api_part(settings: Settings, env: Mapping[str, str], port: int, *, embedded: bool) -> Part:
+    """The HTTP API. With `embedded` it belongs to the stack's own database, and asks this machine no key."""
+    command = [sys.executable, "-P", "-m", "api.serve", f"--host={HOST}", f"--port={port}"]
+    return Part(
+        name="api",
+        command=[*command, "--embedded"] if embedded else command,
+        env=env,
+        log=logs_path(settings.home) / "api.log",
+        cwd=_run_folder(settings.home),
+        ready=lambda: _answers(port, "/healthz"),
         url=f"http://{HOST}:{port}",
         address=f"http://{HOST}:{port}",
         stops=((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)),
@@ -194,10 +221,10 @@ def _run_folder(home: Path) -> Path:
     return folder
 
 
-def _flower_answers(port: int) -> bool:
+def _answers(port: int, path: str) -> bool:
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
-        connection.request("GET", "/healthcheck")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False

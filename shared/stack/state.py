@@ -117,6 +117,11 @@ def stack_path(home: Path) -> Path:
     return home / "stack.json"
 
 
+def store_owner_path(home: Path) -> Path:
+    """Where the owner of the local vector store says on which port it answers."""
+    return home / "qdrant-owner.json"
+
+
 def logs_path(home: Path) -> Path:
     return home / "logs"
 

@@ -36,9 +36,11 @@ from shared.stack.process import (
 from shared.stack.secrets import ensure_secrets, flower_login
 from shared.stack.services import (
     WorkerPing,
+    api_part,
     beat_part,
     check_graphs,
     child_env,
+    choose_api_port,
     choose_flower_port,
     flower_part,
     worker_part,
@@ -74,22 +76,27 @@ class Plan:
 Planner = Callable[[Settings, Report], Plan]
 
 
-def stack_planner(*, workers: int = 1, flower_port: int | None = None) -> Planner:
+def stack_planner(
+    *, workers: int = 1, flower_port: int | None = None, api_port: int | None = None
+) -> Planner:
     """The planner of the real stack. It raises StackError before anything is started."""
 
     def plan(settings: Settings, report: Report) -> Plan:
-        return _plan_stack(settings, report, workers=workers, flower_port=flower_port)
+        return _plan_stack(settings, report, workers=workers, ports=(flower_port, api_port))
 
     return plan
 
 
-def _plan_stack(settings: Settings, report: Report, *, workers: int, flower_port: int | None) -> Plan:
-    home, port = settings.home, choose_flower_port(flower_port)
+def _plan_stack(
+    settings: Settings, report: Report, *, workers: int, ports: tuple[int | None, int | None]
+) -> Plan:
+    home, port = settings.home, choose_flower_port(ports[0])
+    api_port = choose_api_port(ports[1], avoid=[port])
     secrets = ensure_secrets(home)
     flower_login(settings)
     check_graphs(settings, child_env(settings))
     servers: list[Part] = []
-    taken = [port]
+    taken = [port, api_port]
     updates: dict[str, SecretStr] = {}
     if settings.database_url is None:
         taken.append(free_port(avoid=taken))
@@ -106,6 +113,7 @@ def _plan_stack(settings: Settings, report: Report, *, workers: int, flower_port
     env, ping = child_env(inside), _LazyPing(inside)
     services = [worker_part(inside, number, env, ping) for number in range(1, workers + 1)]
     services += [beat_part(inside, env), flower_part(inside, env, port)]
+    services.append(api_part(inside, env, api_port, embedded=settings.database_url is None))
 
     def prepare(report: Report) -> None:
         _check_redis(inside)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 WORKERS = ("worker-retrieval", "worker-models", "worker-web", "worker-control")
-ENDLESS = ("postgres", "redis", "beat", "flower", *WORKERS)
+ENDLESS = ("postgres", "redis", "beat", "flower", "api", *WORKERS)
 MANY = 200  # questions of the batch that is stopped in its middle
 
 
@@ -52,6 +52,7 @@ class Stack:
         values = self.passwords | {
             "BASE": "cragline-test-base:bookworm",
             "FLOWER_PORT": str(self.flower_port),
+            "API_PORT": str(_free_port()),
             "KNOWLEDGE_DIR": str(self.knowledge),
             "FILES_DIR": str(self.files),
             "STOP_GRACE": "90s",

@@ -121,9 +121,9 @@ class Home:
             shown[log.name] = log.read_text(errors="replace")
         return [where for where, text in shown.items() if any(s in text for s in self.secrets().values())]
 
-    def flower(self, path: str, password: str | None = None) -> tuple[int, str]:
-        """Status and text of a page."""
-        request = urllib.request.Request(self.parts()["flower"]["url"] + path)
+    def flower(self, path: str, password: str | None = None, body: bytes | None = None) -> tuple[int, str]:
+        """Status and text of a page, or of what is posted to it."""
+        request = urllib.request.Request(self.parts()["flower"]["url"] + path, data=body)
         if password is not None:
             login = base64.b64encode(f"cragline:{password}".encode()).decode()
             request.add_header("Authorization", f"Basic {login}")

@@ -90,7 +90,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["batch", "show", str(2**70)], 1, "There is no batch"),
     (["results", "1", "-o", "out.xlsx"], 2, "out.xlsx: results are written as .csv or .jsonl."),
     (["sql", "delete from runs"], 1, "Only queries can be asked here"),
-    (["sql", "with x as (delete from runs returning 1) table x"], 1, "Postgres says: cannot execute"),
+    (["sql", "with x as (delete from runs returning 1) table x"], 1, "Postgres says: permission denied"),
     (["sql", "select 1; select 2"], 1, "Postgres says: cannot insert multiple commands"),
     (["sql", "select selec from"], 1, "Postgres says: syntax error"),
     (["sql", "select pg_read_file('/etc/passwd')"], 1, "Postgres says: permission denied"),

@@ -3,8 +3,10 @@
 import json
 import re
 import time
+import urllib.parse
 
 import pytest
+from flower.urls import handlers
 
 from tests.e2e.home import Home
 
@@ -54,6 +56,62 @@ def _tasks(home: Home) -> list[dict[str, str]]:
     status, text = home.flower("/api/tasks?limit=100000", home.secrets()["flower"])
     assert status == 200
     return list(json.loads(text).values())
+
+
+def test_a_batch_and_a_run_are_found_by_their_ids(asked: Home) -> None:
+    run = asked.run("sql", "select run_id, batch_id from runs order by run_id desc limit 1", "--json").value[
+        0
+    ]
+    by_batch = _found(asked, f"kwargs:batch_id={run['batch_id']}", at_least=10)
+    assert {task["name"] for task in by_batch} >= {"crag.retrieve", "crag.grade_document", "crag.decide"}
+    by_run = _found(asked, f"kwargs:run_id={run['run_id']}", at_least=5)
+    assert len(by_run) < len(by_batch)
+    assert all(f"'run_id': {run['run_id']}," in task["kwargs"] for task in by_run)
+    both = f"kwargs:run_id={run['run_id']} AND name:crag.retrieve"
+    assert [task["name"] for task in _found(asked, both, at_least=1)] == ["crag.retrieve"]
+    assert _found(asked, "kwargs:batch_id=99999", at_least=0) == []
+
+
+def _found(home: Home, search: str, at_least: int) -> list[dict[str, str]]:
+    """What the page of tasks lists for a search; it hears of a task a moment after it has ended."""
+    query = {
+        "draw": 1,
+        "start": 0,
+        "length": 100,
+        "search[value]": search,
+        "order[0][column]": 0,
+        "order[0][dir]": "asc",
+    }
+    deadline = time.monotonic() + 20
+    while True:
+        page = f"/tasks/datatable?{urllib.parse.urlencode(query | {'columns[0][data]': 'name'})}"
+        status, text = home.flower(page, home.secrets()["flower"])
+        assert status == 200
+        told = json.loads(text)
+        assert "searchError" not in told
+        if len(told["data"]) >= at_least:
+            return list(told["data"])
+        assert time.monotonic() < deadline, (search, told)
+        time.sleep(0.5)
+
+
+def test_flower_only_shows(asked: Home) -> None:
+    """Whatever stops a worker, touches a task or starts one is refused, with the right password too."""
+    worker = _tasks(asked)[0]["worker"]
+    controls = [route for route in _routes() if "/api/worker/" in route or "/api/task/" in route]
+    acting = [
+        route
+        for route in controls
+        if not route.startswith(("/api/task/info", "/api/task/result", "/api/task/types"))
+    ]
+    assert len(acting) == 14
+    for route in acting:  # by itself, and not because something else is missing
+        status, text = asked.flower(route.replace("(.+)", worker), asked.secrets()["flower"], b"")
+        assert (status, "ead only mode" in text) == (403, True), (route, status, text[:200])
+
+
+def _routes() -> list[str]:
+    return [str(handler[0]) for handler in handlers if isinstance(handler, tuple)]
 
 
 @pytest.mark.parametrize("path", ["/api/tasks", "/tasks", "/broker", "/workers", "/api/workers", "/metrics"])

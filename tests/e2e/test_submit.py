@@ -312,6 +312,8 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["q.csv", "--filter", "colour=red"], 2, "--filter 'colour=red': there is nothing of that name"),
     (["q.csv", "--filter", "page"], 2, "--filter takes key=value, not 'page'."),
     (["q.csv", "--set", "upper=0.1"], 2, "lower (0.35) must not be above upper (0.1)."),
+    (["q.csv", "--max-cost", "0"], 2, "--max-cost must be above 0."),
+    (["q.csv", "--max-tokens", "-1"], 2, "--max-tokens must be above 0."),
     (["q.csv", "--pipeline", "nope"], 2, "There is no pipeline 'nope'. There are: crag, rag, self_rag, adaptive."),
     (["q.csv", "-c", "nope"], 1, "There is no collection 'nope'. There are: "),
     (["q.csv", "-c", "hollow"], 1, "Collection 'hollow' is empty. Fill it with `cragline ingest PATH"),

@@ -30,12 +30,14 @@ ROLE_OF_SCHEMA = {
     "ExtractedPassages": "knowledge_extractor",
     "FeedbackRemark": "feedback_writer",
     "ApologyText": "apology_writer",
+    "Canary": "canary",
 }
 _FIXED_REPLIES: dict[str, dict[str, Any]] = {
     "groundedness_grader": {"unsupported": "", "binary_score": "yes", "score": 1.0},
     "answer_grader": {"missing": "", "binary_score": "yes", "score": 1.0},
     "router": {"route": "vectorstore"},
     "feedback_writer": {"feedback": "try other words"},
+    "canary": {"word": "yes"},
 }
 _SCHEMA_IN_TEXT = re.compile("|".join(ROLE_OF_SCHEMA))
 _WORD = re.compile(r"\w+")

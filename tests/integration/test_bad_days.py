@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from shared import history
+from shared import control, history, rework
+from shared.rework import Chosen
 from tests.fakes import openai_server
 from tests.fakes.http_fake import Reply
 from tests.fakes.openai_server import FakeOpenAI
@@ -223,3 +224,54 @@ def test_messages_carry_ids_only(cluster: Cluster, openai: FakeOpenAI) -> None:
     assert b"crag.grade_document" in text
     for private in (b"xylophone", b"basalt", b"sk-test"):
         assert private not in text
+
+
+def test_a_batch_is_paused_resumed_cancelled_and_retried_while_workers_are_at_it(
+    cluster: Cluster, openai: FakeOpenAI
+) -> None:
+    def slow(asked: str, payload: dict) -> Reply:  # type: ignore[type-arg]
+        time.sleep(0.1)
+        return chat_script(asked, payload)
+
+    def until(query: str) -> None:
+        deadline = time.monotonic() + 60
+        while not cluster.rows(query, batch=batch)[0][0]:
+            assert time.monotonic() < deadline, query
+            time.sleep(0.05)
+
+    def settled() -> int:
+        """How many calls had been made once nothing was under way any more."""
+        until(
+            "SELECT count(*) = 0 FROM claims JOIN runs ON runs.id = run_id"
+            " WHERE batch_id = :batch AND claims.status = 'running'"
+        )
+        return len(openai.requests)
+
+    openai.script = slow
+    before = len(openai.requests)
+    batch = cluster.submit([f"How old is crag {number}? [all_relevant]" for number in range(24)])
+    until("SELECT count(*) > 2 FROM runs WHERE batch_id = :batch AND status = 'answered'")
+    control.pause(cluster.engine, batch, actor="kim")
+    calls = settled()
+    time.sleep(3)  # a few ticks of the dispatcher and the reconciler
+    assert len(openai.requests) == calls, "nothing new is begun while it is paused"
+    control.resume(cluster.engine, batch, actor="kim")
+    until("SELECT count(*) > 8 FROM runs WHERE batch_id = :batch AND status = 'answered'")
+    done = control.cancel(cluster.engine, batch, actor="kim")
+    assert done.runs > 0
+    openai.script = chat_script
+    retried = rework.retry(cluster.engine, batch, Chosen(("cancelled",)), actor="kim")
+    assert retried.runs == done.runs
+    row = cluster.wait(batch)
+    assert row["answered"] == 24
+    assert cluster.rows("SELECT * FROM lost_runs") == []
+    counts = cluster.rows(
+        "SELECT run_id, count(DISTINCT step), max(step), count(*) FILTER (WHERE status = 'succeeded'),"
+        " count(DISTINCT (step, branch)) FILTER (WHERE status = 'succeeded')"
+        " FROM transitions WHERE batch_id = :batch GROUP BY run_id",
+        batch=batch,
+    )
+    assert len(counts) == 24
+    assert all(steps == last and succeeded == different for _, steps, last, succeeded, different in counts)
+    (stored,) = cluster.rows("SELECT count(*) FROM model_calls WHERE batch_id = :batch", batch=batch)[0]
+    assert len(openai.requests) - before <= stored, "what was under way at the cancel was paid, and is kept"

@@ -24,6 +24,7 @@ RELEASED_VIEWS = {
     "batch_progress_v1.sql": "6b4684bc9ca0dee5e9e623d273ef808831f06d78d0d26009c3320fb38d080d59",
     "batch_progress_v2.sql": "a168edd3992ef669b15590d3f52de0cc33264ec734d714d7f173812a503e17d5",
     "batch_progress_v3.sql": "f06307acbecfa7d8767016e75772c879374b1d3d59b4a79087f70f1a72d3bc49",
+    "batch_progress_v4.sql": "1f59667a9c69a0b50cb29c021459ecc66ad2e338b43f7b4ae7ab599ffee1974b",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
     "lost_runs_v2.sql": "58f4eb754940070ada284e510665f38976ef3c66119b958bdf00918e925a203a",
@@ -52,9 +53,18 @@ SEED = [
     " SELECT id, 1, 1, 0, 1, 'n', 'r', 'openai', 'm', 'v', 'h', 'ok', '1', 0 FROM batches",
     "INSERT INTO web_searches (batch_id, run_id, step, branch, attempt, provider, query, request_hash, status,"
     " duration_ms) SELECT id, 1, 1, 0, 1, 'tavily', 'q', 'h', 'ok', 0 FROM batches",
+    "INSERT INTO api_keys (name, owner, scopes, token_start, token_hash) VALUES ('n', 'o', '{read}', 's', 'h')",
+    "INSERT INTO idempotency_keys (owner, key, body_hash, batch_id) SELECT 'o', 'k', 'h', id FROM batches",
+    "INSERT INTO webhook_deliveries (batch_id, batch_ended_at, url) SELECT id, now(), 'u' FROM batches",
+    "INSERT INTO heartbeats (name) VALUES ('beat')",
+    "INSERT INTO metric_sums VALUES ('p', 'n', 'succeeded', '', 0, 1, 0.5, 0, 0, 0)",
     "INSERT INTO budgets (batch_id) SELECT id FROM batches",
     "INSERT INTO reservations (batch_id, run_id, step, branch, attempt, role, cost_usd, tokens)"
     " SELECT id, 1, 1, 0, 1, 'r', 0.01, 100 FROM batches",
+    "INSERT INTO retrievals (batch_id, run_id, step, branch, attempt, collection, collection_version, query, k,"
+    " mode, filters, request_hash, documents, duration_ms)"
+    " SELECT id, 1, 1, 0, 1, 'c', 1, 'q', 4, 'dense', '{}', 'h', '[]', 0 FROM batches",
+    "INSERT INTO flights (key, run_id, step, branch, attempt) VALUES ('k', 1, 1, 0, 1)",
     "INSERT INTO prompts (role, version, text) VALUES ('r', 'v', 't')",
     "INSERT INTO events (batch_id, actor, action) SELECT id, 'kim', 'submitted' FROM batches",
     "INSERT INTO collections (name, embedding_model, dimension) VALUES ('c', 'local/m', 3)",
@@ -251,7 +261,7 @@ def test_a_transition_is_never_changed(database: Engine, statement: str) -> None
 def test_history_survives_its_batch(database: Engine) -> None:
     execute(database, *SEED, "DELETE FROM batches")
     assert scalars(database, "SELECT count(*) FROM transitions") == [2]
-    for table in ("runs", "claims", "grades", "model_calls", "web_searches", "batch_rows"):
+    for table in ("runs", "claims", "grades", "model_calls", "web_searches", "retrievals", "batch_rows"):
         assert scalars(database, f"SELECT count(*) FROM {table}") == [0]
 
 
@@ -318,6 +328,17 @@ def test_an_unknown_status_of_a_transition_or_label_of_a_grade_is_refused(databa
         ("UPDATE runs SET step = 1", "pending_has_no_step"),
         ("UPDATE batches SET status = 'ended'", "ended_at_when_ended"),
         ("UPDATE batches SET ended_at = now()", "ended_at_when_ended"),
+        ("UPDATE batches SET status = 'paused'", "paused_has_reason"),
+        (
+            "UPDATE batches SET status = 'paused', pause_reason = 'r', ended_at = now()",
+            "ended_at_when_ended",
+        ),
+        ("UPDATE batches SET weight = 'NaN'", "batches_weight"),
+        ("UPDATE batches SET weight = 0", "batches_weight"),
+        ("UPDATE batches SET max_in_flight = 0", "max_in_flight"),
+        ("UPDATE runs SET round = 0", "round_and_steps"),
+        ("UPDATE runs SET status = 'running', step = 3, first_step = 5", "round_and_steps"),
+        ("UPDATE events SET action = 'eaten'", "events_action"),
         ("UPDATE claims SET status = 'running'", "lease_when_running"),
         ("UPDATE claims SET lease_until = now()", "lease_when_running"),
         ("UPDATE grades SET score = 1.01", "grades_score"),
@@ -347,6 +368,9 @@ def test_what_must_always_hold_is_held_by_the_database(
         "UPDATE runs SET status = 'cancelled', ended_at = now()",
         "UPDATE runs SET status = 'running', step = 1",
         "UPDATE batches SET status = 'ended', ended_at = now()",
+        "UPDATE batches SET status = 'paused', pause_reason = 'r'",
+        "UPDATE runs SET round = 2, step = 4",
+        "UPDATE runs SET step = 4, first_step = 5",
         "UPDATE claims SET status = 'running', lease_until = now()",
         "UPDATE grades SET score = NULL",
         "UPDATE grades SET score = 1",
@@ -354,6 +378,40 @@ def test_what_must_always_hold_is_held_by_the_database(
 )
 def test_what_is_legal_is_stored(database: Engine, statement: str) -> None:
     execute(database, *SEED, statement)
+
+
+def test_one_attempt_at_the_most_counts_in_each_round(database: Engine) -> None:
+    def of_round(attempt: int, status: str) -> str:
+        columns, values = transition(attempt, status).split(") SELECT ")
+        return f"{columns}, round) SELECT {values.replace(' FROM batches', ', 2 FROM batches')}"
+
+    execute(database, *SEED)
+    execute(database, of_round(2, "failed"), of_round(3, "cancelled"))
+    with pytest.raises(Exception, match=r"one_counts|duplicate key"):
+        execute(database, of_round(4, "succeeded"))
+
+
+def test_down_with_batches_that_an_earlier_version_does_not_know(scratch: tuple[str, Engine]) -> None:
+    """Paused ones go on, retried runs that are open are cancelled, and of two rounds the later one stays."""
+    url, engine = scratch
+    second = transition(2, "succeeded").replace("duration_ms)", "duration_ms, round)")
+    execute(
+        engine,
+        *SEED,
+        second.replace(", 0 FROM batches", ", 0, 2 FROM batches"),
+        transition(3, "cancelled"),
+        "UPDATE batches SET status = 'paused', pause_reason = 'r'",
+        "UPDATE runs SET status = 'pending', round = 2, step = 4",
+    )
+    migrate.downgrade(url, "0002_knowledge")
+    assert scalars(engine, "SELECT status FROM batches") == ["open"]
+    assert scalars(engine, "SELECT status FROM runs") == ["cancelled"]
+    assert scalars(engine, "SELECT attempt FROM transitions WHERE month = '2026-01-01'") == [2]
+    assert scalars(engine, "SELECT run_id FROM lost_runs") == []
+    with pytest.raises(Exception, match="append-only"):
+        execute(engine, "DELETE FROM transitions")
+    migrate.upgrade(url)
+    assert scalars(engine, "SELECT count(*) FROM lost_runs") == [0]
 
 
 def test_a_call_is_kept_once_but_failures_and_vectors_as_often_as_they_come(database: Engine) -> None:

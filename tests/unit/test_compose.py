@@ -27,7 +27,7 @@ SERVICE_KEYS = {
 }
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period"}
 ONE_SHOT = {"migrate", "cragline"}
-APP = {"migrate", "cragline", "beat", "flower"}  # and the workers
+APP = {"migrate", "cragline", "beat", "flower", "api"}  # and the workers
 SECRETS = {
     "POSTGRES_PASSWORD": "pg1",
     "REDIS_PASSWORD": "re1",
@@ -88,7 +88,7 @@ def seconds(text: str) -> float:
 
 def test_the_services_are_those_of_the_handbook() -> None:
     assert set(SERVICES) == {
-        *("postgres", "redis", "qdrant", "migrate", "beat", "flower", "cragline"),
+        *("postgres", "redis", "qdrant", "migrate", "beat", "flower", "api", "cragline"),
         *(f"worker-{queue}" for queue in QUEUES),
     }
 
@@ -162,10 +162,12 @@ def test_a_service_is_confined(name: str) -> None:
 def test_ports_are_published_on_this_host_only(name: str) -> None:
     ports = SERVICES[name].get("ports", [])
     assert all(port.startswith("127.0.0.1:") for port in ports)
-    assert bool(ports) == (name == "flower")
-    if name == "flower":
-        assert "--port=5555" in SERVICES[name]["command"] and ports[0].endswith(":5555")
-        assert SERVICES[name]["healthcheck"]["test"][-2:] == ["flower", "5555"]
+    published = {"flower": "5555", "api": "8585"}
+    assert bool(ports) == (name in published)
+    if name in published:
+        port = published[name]
+        assert f"--port={port}" in SERVICES[name]["command"] and ports[0].endswith(f":{port}")
+        assert SERVICES[name]["healthcheck"]["test"][-2:] == [name, port]
 
 
 @each_service
@@ -226,8 +228,8 @@ def test_every_setting_reaches_the_application_and_nothing_else_does() -> None:
     for name in APP | set(WORKERS):
         assert set(SERVICES[name]["environment"]) <= known, name
     assert set(SERVICES["flower"]["environment"]) == known, "a setting is missing in x-settings"
-    only_flower = {"CRAGLINE_FLOWER_USER", "CRAGLINE_FLOWER_PASSWORD"}
-    for name in set(WORKERS) | {"cragline", "beat"}:
+    only_flower = {"CRAGLINE_FLOWER_USER", "CRAGLINE_FLOWER_PASSWORD", "CRAGLINE_FLOWER_CONTROL"}
+    for name in set(WORKERS) | {"cragline", "beat", "api"}:
         assert set(SERVICES[name]["environment"]) == known - only_flower, name
 
 
@@ -273,7 +275,7 @@ def test_dependencies_wait_for_health_and_for_the_migration() -> None:
         for other, how in service.get("depends_on", {}).items():
             wanted = "service_completed_successfully" if other == "migrate" else "service_healthy"
             assert how == {"condition": wanted}, f"{name} on {other}"
-    for name in {*WORKERS, "beat", "flower"}:
+    for name in {*WORKERS, "beat", "flower", "api"}:
         assert {"postgres", "redis", "migrate"} <= set(SERVICES[name]["depends_on"]), name
     assert "qdrant" in WORKERS["worker-retrieval"]["depends_on"]
     assert set(SERVICES["migrate"]["depends_on"]) == {"postgres"}
@@ -327,6 +329,8 @@ def test_commands_name_things_that_exist() -> None:
         assert (ROOT / f"{module}.py").is_file()
         health = SERVICES[name]["healthcheck"]["test"][2]
         assert health == "/opt/cragline/health.py" and (ROOT / "docker" / "health.py").is_file()
+    module = after(SERVICES["api"]["command"], "-m").replace(".", "/")
+    assert (ROOT / f"{module}.py").is_file()
     config = next(word for word in SERVICES["flower"]["command"] if word.startswith("--conf="))
     assert (ROOT / config.removeprefix("--conf=/opt/cragline/site/")).is_file()
     schedule = after(SERVICES["beat"]["command"], "--schedule")

@@ -210,6 +210,9 @@ def test_numbers_in_the_prose_are_those_of_the_settings() -> None:
         f"is {settings.model_timeout + 5:g} seconds with the default model timeout",
     ]
     assert [words for words in wanted if words not in operating] == []
+    limits = (DOCS / "limits.md").read_text(encoding="utf-8")
+    assert f"at most {settings.patience_seconds / 3600:.0f} hours".replace("2", "two") in limits
+    assert f"waited for {settings.web_patience_seconds:g} seconds" in limits
     started = (DOCS / "getting-started.md").read_text(encoding="utf-8")
     assert f"chunks of {settings.chunk_tokens} tokens" in started
     params = make_plan(settings, "crag").params

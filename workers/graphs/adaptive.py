@@ -52,6 +52,13 @@ from workers.nodes.draft import (
     draft_answer,
     may_draft,
 )
+from workers.nodes.fallbacks import (
+    no_feedback,
+    nothing_extracted,
+    plain_reason,
+    question_as_query,
+    route_to_store,
+)
 from workers.nodes.grade_document import grade_document
 from workers.nodes.select import select, ungraded
 from workers.nodes.state import AdaptiveState
@@ -110,23 +117,23 @@ def _search_again(state: AdaptiveState) -> str:
 
 def build() -> "StateGraph[Any, Any, Any, Any]":
     builder = StateGraph(AdaptiveState)
-    add_node(builder, "route", route, queue=MODELS)
+    add_node(builder, "route", route, queue=MODELS, fallback=route_to_store)
     add_node(builder, "answer_directly", answer_directly, queue=MODELS)
-    add_node(builder, "rewrite_query", rewrite_for_mode, queue=MODELS)
+    add_node(builder, "rewrite_query", rewrite_for_mode, queue=MODELS, fallback=question_as_query)
     add_node(builder, "retrieve", search_store, queue=RETRIEVAL)
     add_node(builder, "web_search", search_web, queue=WEB, fallback=search_web_failed)
     add_node(builder, "grade_document", grade_document, queue=MODELS, skip_when_enough=True)
     add_node(builder, "select", select, queue=CONTROL)
-    add_node(builder, "extract_knowledge", extract_knowledge, queue=MODELS)
+    add_node(builder, "extract_knowledge", extract_knowledge, queue=MODELS, fallback=nothing_extracted)
     add_node(builder, "assemble", assemble, queue=CONTROL)
     add_node(builder, "generate", draft_answer, queue=MODELS)
     add_node(builder, "check_groundedness", check_groundedness, queue=MODELS)
     add_node(builder, "check_answer", check_answer, queue=MODELS)
-    add_node(builder, "feedback_on_query", feedback_on_query, queue=MODELS)
-    add_node(builder, "feedback_on_answer", feedback_on_answer, queue=MODELS)
+    add_node(builder, "feedback_on_query", feedback_on_query, queue=MODELS, fallback=no_feedback)
+    add_node(builder, "feedback_on_answer", feedback_on_answer, queue=MODELS, fallback=no_feedback)
     add_node(builder, "switch_to_web", switch_to_web, queue=CONTROL)
     add_node(builder, "accept", accept, queue=CONTROL)
-    add_node(builder, "apologise", apologise, queue=MODELS)
+    add_node(builder, "apologise", apologise, queue=MODELS, fallback=plain_reason)
 
     again = ["feedback_on_query", "switch_to_web", "apologise"]
     builder.add_edge(START, "route")

@@ -24,6 +24,7 @@ from shared.queue import CONTROL, MODELS, RETRIEVAL, WEB
 from workers.graphs.fan_out import each_document
 from workers.graphs.node import add_node
 from workers.nodes.decide import SEARCHING, decide
+from workers.nodes.fallbacks import question_as_query
 from workers.nodes.generate import generate_from_knowledge, give_up
 from workers.nodes.grade_document import grade_document
 from workers.nodes.refine import recompose, refine_document
@@ -61,7 +62,7 @@ def build() -> "StateGraph[Any, Any, Any, Any]":
     add_node(builder, "decide", decide, queue=CONTROL)
     add_node(builder, "refine_document", refine_document, queue=MODELS)
     add_node(builder, "recompose", recompose, queue=CONTROL)
-    add_node(builder, "rewrite_query", rewrite_query, queue=MODELS)
+    add_node(builder, "rewrite_query", rewrite_query, queue=MODELS, fallback=question_as_query)
     add_node(builder, "web_search", web_search, queue=WEB, fallback=web_search_failed)
     add_node(builder, "generate", generate_from_knowledge, queue=MODELS)
     add_node(builder, "give_up", give_up, queue=CONTROL)

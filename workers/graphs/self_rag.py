@@ -34,6 +34,7 @@ from workers.nodes.draft import (
     give_up_with_tries,
     may_draft,
 )
+from workers.nodes.fallbacks import assume_retrieval, counted_question_as_query
 from workers.nodes.grade_document import grade_document
 from workers.nodes.select import select, ungraded
 from workers.nodes.self_rag import assess, retrieve_again, rewrite_for_store
@@ -81,12 +82,12 @@ def _search_again(state: SelfRagState) -> str:
 
 def build() -> "StateGraph[Any, Any, Any, Any]":
     builder = StateGraph(SelfRagState)
-    add_node(builder, "assess", assess, queue=MODELS)
+    add_node(builder, "assess", assess, queue=MODELS, fallback=assume_retrieval)
     add_node(builder, "answer_directly", answer_directly, queue=MODELS)
     add_node(builder, "retrieve", retrieve_again, queue=RETRIEVAL)
     add_node(builder, "grade_document", grade_document, queue=MODELS, skip_when_enough=True)
     add_node(builder, "select", select, queue=CONTROL)
-    add_node(builder, "rewrite_query", rewrite_for_store, queue=MODELS)
+    add_node(builder, "rewrite_query", rewrite_for_store, queue=MODELS, fallback=counted_question_as_query)
     add_node(builder, "generate", draft_answer, queue=MODELS)
     add_node(builder, "check_groundedness", check_groundedness, queue=MODELS)
     add_node(builder, "check_answer", check_answer, queue=MODELS)

@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.errors import CallError, TransientError
 from shared.prices import Prices, cost_usd, search_cost_usd
-from workers.models.roles import CallResult, CallSpec
+from workers.models.roles import CallResult, CallSpec, Document, RetrievalSpec
 
 
 class UnusableOutput(TransientError):
@@ -138,6 +138,9 @@ class MemoryRecorder:
 
     def call(self, spec: CallSpec, perform: Callable[[], CallResult]) -> Any:
         return perform_recorded(spec, perform, self._keep)
+
+    def retrieval(self, spec: RetrievalSpec, perform: Callable[[], list[Document]]) -> list[Document]:
+        return perform()
 
     def _keep(self, record: CallRecord) -> None:
         with self._lock:

@@ -27,7 +27,7 @@ from workers.models.schemas import CITED_ANSWER, DIRECT_ANSWER, RELEVANCE_GRADE,
 
 _MAX_QUERY_CHARS = 390  # search engines refuse longer ones
 _MARKER = re.compile(r"\[(\d{1,4})\]")
-_NO_MARKERS = re.compile(r"\s*\[\d{1,4}\]")
+_NO_MARKERS = re.compile(r"(?<!\s)\s*+\[\d{1,4}\]")
 _NOT_IN_DOCUMENTS = "the documents do not say, the model found"
 _NEEDS_SOURCES = "the question cannot be answered without sources, the model found"
 

@@ -114,6 +114,11 @@ class ChatModel:
         """The schema's name, which is also what a scripted server knows the role by."""
         return str(self.schema["title"])
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether it is asked at temperature 0."""
+        return self._temperature == 0.0
+
     def invoke(self, system: str, human: str) -> dict[str, Any]:
         """LangChain's {"raw", "parsed", "parsing_error"}. Raises whatever the client raises."""
         from langchain_core.messages import HumanMessage, SystemMessage

@@ -88,6 +88,7 @@ def _status_error(error: openai.APIStatusError, model: str, method: str) -> Call
             code="server_error",
             where=WHERE,
             retry_after=retry_after_seconds(error.response.headers),
+            status=status,
         )
     if codes & _POLICY_CODES:
         return refused_by_policy()

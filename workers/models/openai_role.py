@@ -67,6 +67,7 @@ class Role:
             model=self.model,
             prompt_version=prompt.version,
             request={"system": system, "human": human, "method": chat.settings.method},
+            deterministic=chat.deterministic,
         )
 
         def perform() -> CallResult:

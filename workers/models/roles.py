@@ -76,12 +76,29 @@ class CallSpec:
     prompt_version: str
     request: dict[str, Any]  # JSON value, hashed; never stored where it would leak a key
     reusable: bool = True  # False: the response is not kept (a vector), so a repeated task calls again
+    deterministic: bool = True  # False: the same request may well bring another response (no temperature 0)
     size: int = 0  # bytes of text that are sent; 0: those of `request`
+
+
+@dataclass(frozen=True)
+class RetrievalSpec:
+    """What identifies a search of a collection."""
+
+    collection: str
+    query: str
+    k: int
+    mode: str  # a shared.plan.Retrieval
+    filters: dict[str, Any]
+    embedding_model: str  # of the query; "": it is not embedded
 
 
 class CallRecorder(Protocol):
     def call(self, spec: CallSpec, perform: Callable[[], CallResult]) -> Any:
         """The response of `perform`, or the stored one of an earlier attempt. Errors pass through, recorded."""
+        ...
+
+    def retrieval(self, spec: RetrievalSpec, perform: Callable[[], list[Document]]) -> list[Document]:
+        """What `perform` finds, or what was found before where that saves a paid embedding."""
         ...
 
 

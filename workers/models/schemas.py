@@ -31,6 +31,12 @@ RELEVANCE_GRADE = _object(
     },
 )
 
+CANARY = _object(
+    "Canary",
+    "Whether a model answers at all.",
+    {"word": {"type": "string", "description": 'the word "yes"'}},
+)
+
 SEARCH_QUERY = _object(
     "SearchQuery",
     "A query for a web search engine.",

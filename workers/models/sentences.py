@@ -9,7 +9,7 @@ _MIN_LETTERS = 8
 
 _END = re.compile(
     r"""
-    [.!?…]+["'”’»)\]]*(?=\s)           # a stop, closing marks, then white space
+    (?<![.!?…])[.!?…]++["'”’»)\]]*+(?=\s)  # a stop, closing marks, then white space
     | [。！？．｡]+[”’」』）]*              # full-width stops need no blank after them
     | [।؟۔]+(?=\s)                      # Devanagari, Arabic, Urdu
     | \n

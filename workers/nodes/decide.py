@@ -14,8 +14,14 @@ from workers.nodes.state import CragState, Decision, GradeRecord
 SEARCHING = ("search", "incorrect", "ambiguous")  # the actions that want the web
 
 
-def choose(grades: Sequence[GradeRecord], params: Mapping[str, Any]) -> Decision:
-    """The decision for these grades under the plan's numbers (`rule`, `ratio`, `upper`, `lower`)."""
+def choose(
+    grades: Sequence[GradeRecord], params: Mapping[str, Any], retrieved: int | None = None
+) -> Decision:
+    """The decision for these grades under the plan's numbers (`rule`, `ratio`, `upper`, `lower`).
+
+    `retrieved` documents there were; those that early exit left ungraded count neither way.
+    """
+    retrieved = len(grades) if retrieved is None else retrieved
     rule = params["rule"]
     scores = [grade["score"] for grade in grades if grade["score"] is not None]
     relevant = sum(grade["label"] == "relevant" for grade in grades)
@@ -33,11 +39,11 @@ def choose(grades: Sequence[GradeRecord], params: Mapping[str, Any]) -> Decision
     return Decision(
         rule=rule,
         action=action,
-        retrieved=len(grades),
+        retrieved=retrieved,
         relevant=relevant,
         unparsed=sum(grade["label"] == "unparsed" for grade in grades),
         best_score=max(scores, default=None),
-        why=why,
+        why=why if retrieved == len(grades) else f"{why} ({retrieved - len(grades)} not graded)",
     )
 
 
@@ -67,7 +73,7 @@ def keeps(grade: GradeRecord, decision: Decision, params: Mapping[str, Any]) -> 
 def decide(state: CragState, _resources: Resources) -> dict[str, Any]:
     """Writes `decision` and `knowledge`; notes it when the web is wanted but off."""
     grades, params = state.get("grades", []), state["params"]
-    decision = choose(grades, params)
+    decision = choose(grades, params, len(state["documents"]))
     kept = {grade["document_id"] for grade in grades if keeps(grade, decision, params)}
     update: dict[str, Any] = {
         "decision": decision,

@@ -17,6 +17,7 @@ from shared.course import COURSE, Course, Segment
 from shared.plan import Plan
 from shared.statuses import ClaimStatus, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Run, Transition
+from workers.runner import reuse_runs
 from workers.runner.claims import seconds
 from workers.runner.graph_adapter import GraphAdapter, Next, NodeBroke
 from workers.runner.pipelines import adapters
@@ -231,6 +232,7 @@ def end_run(session: Session, run_id: int, state: dict[str, Any]) -> None:
             web_used=used_the_web(state),
             notes=clean_json(state.get("notes", [])),
             ended_at=func.clock_timestamp(),
+            reuse_key=reuse_runs.key_at_the_end(state),
         )
     )
 

@@ -18,6 +18,7 @@ from shared.plan import Plan
 from shared.settings import Settings
 from shared.statuses import EventAction, RunStatus
 from shared.tables import Batch, Run
+from workers.runner import reuse_runs
 from workers.runner.advance import LockedRun, Publication, add_claims, end_run, fail_run, load_state
 from workers.runner.entry import entry
 from workers.runner.graph_adapter import NodeBroke
@@ -26,6 +27,8 @@ from workers.runner.prompts import freeze_prompts
 
 # One dispatcher at a time: two would both count the window before filling it.
 DISPATCH_LOCK = 7226_0002
+# How often one tick fills again the places of runs that were taken over and ended at once.
+_ROUNDS = 20
 
 _NEXT = text(
     """
@@ -82,10 +85,15 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
         room = settings.window - (session.scalar(_IN_FLIGHT) or 0)
         if room <= 0:
             return []
-        ids = list(session.scalars(_NEXT, {"room": room, "pipelines": sorted(adapters())}))
-        if not ids:
-            return []
-        return _admit(session, ids, settings)
+        publications: list[Publication] = []
+        for _ in range(_ROUNDS):
+            left = room - len(publications)
+            ids = list(session.scalars(_NEXT, {"room": left, "pipelines": sorted(adapters())}))
+            admitted, taken_over = _admit(session, ids, settings) if ids else ([], 0)
+            publications += admitted
+            if not taken_over:
+                break
+        return publications
 
 
 def _end_batches(session: Session) -> None:
@@ -97,7 +105,8 @@ def _end_batches(session: Session) -> None:
             add_event(session, batch_id, EventAction.ENDED, SYSTEM)
 
 
-def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publication]:
+def _admit(session: Session, ids: list[int], settings: Settings) -> tuple[list[Publication], int]:
+    """What is to be published, and how many of the runs ended at once and left their places free."""
     # Locked and looked at again: a cancel may have come between.
     rows = session.execute(
         select(Run.id, Run.batch_id, Run.question, Run.step, *COURSE, Batch.month)
@@ -105,6 +114,9 @@ def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publica
         .where(Run.id.in_(ids), Run.status == RunStatus.PENDING)
         .with_for_update(of=Run, skip_locked=True)
     ).all()
+    plans = _plans(session, {row.batch_id for row in rows})
+    ended = reuse_runs.take_over(session, rows, plans)
+    rows = [row for row in rows if row.id not in ended]
     session.execute(
         update(Run)
         .where(Run.id.in_([row.id for row in rows]))
@@ -116,13 +128,14 @@ def _admit(session: Session, ids: list[int], settings: Settings) -> list[Publica
         )
     )
     order = {run_id: at for at, run_id in enumerate(ids)}
-    publications = [_begin(session, run, step, settings) for run, step in _locked(session, rows, order)]
-    return [publication for publication in publications if publication is not None]
+    publications = [_begin(session, run, step, settings) for run, step in _locked(rows, plans, order)]
+    return [publication for publication in publications if publication is not None], len(ended)
 
 
-def _locked(session: Session, rows: Sequence[Any], order: dict[int, int]) -> list[tuple[LockedRun, int]]:
+def _locked(
+    rows: Sequence[Any], plans: dict[int, Plan], order: dict[int, int]
+) -> list[tuple[LockedRun, int]]:
     """The runs in the order of their turn, each with the step that it had while pending."""
-    plans = _plans(session, {row.batch_id for row in rows})
     return [
         (
             LockedRun(row.id, row.batch_id, row.month, row.question, plans[row.batch_id], Course.of(row)),

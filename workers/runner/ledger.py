@@ -1,14 +1,15 @@
 """The Postgres side of "paid once": a call's result is stored before anything depends on it.
 
 Calls of a provider that costs money are committed on their own, at once. Those of the local models cost
-nothing to repeat, so they wait for the transaction that completes their node.
+nothing to repeat, and neither does taking over a stored result, so these rows wait for the transaction
+that completes their node.
 """
 
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Engine, null, select
+from sqlalchemy import Engine
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -20,11 +21,17 @@ from shared.logs import redact
 from shared.statuses import CallStatus
 from shared.tables import ModelCall, WebSearch
 from workers.models.calls import CallRecord, perform_recorded, request_hash
-from workers.models.roles import CallResult, CallSpec
+from workers.models.roles import CallResult, CallSpec, Document, RetrievalSpec
+from workers.runner import reuse
 from workers.runner.claims import Usage, Won
 from workers.runner.limits.gate import Gate, Held
+from workers.runner.retrievals import Retrievals
+from workers.runner.reuse import Found
+from workers.runner.reuse_lookup import WEB_ROLE, stored
 
-WEB_ROLE = "web_search"
+# Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
+# was paid before it is put back is stored, so nothing is lost by that.
+WAITING = 20.0
 
 
 class Ledger:
@@ -35,98 +42,109 @@ class Ledger:
         self._won = won
         self._gate = gate
         self._lock = threading.Lock()
-        self._buffered: list[dict[str, Any]] = []
-        self._counted: set[tuple[str, str]] = set()  # calls that are in the sums below
+        self._waited = 0.0
+        self._buffered: dict[Any, list[dict[str, Any]]] = {}  # by table
+        self._counted: set[str] = set()  # request hashes of the calls that `usage` knows of
         self._tokens_in: int | None = None
         self._tokens_out: int | None = None
         self._cost: float | None = None
+        self._retrievals = Retrievals(engine, won, spent=lambda: self._cost)
 
     # -- CallRecorder ----------------------------------------------------------------------------------
     def call(self, spec: CallSpec, perform: Callable[[], CallResult]) -> Any:
-        paid = spec.provider != "local"
         key = request_hash(spec)
-        if paid and spec.reusable:
-            stored = self._stored(spec, key)
-            if stored is not None:
-                return stored[0]
-        if not paid or self._gate is None:
-            return self._perform(spec, perform, key, None)
-        with self._gate.hold(spec, self._won) as held:
-            return self._perform(spec, perform, key, held)
+        if spec.provider == "local" or not spec.reusable:
+            return self._perform(spec, perform, key)
+        shared = reuse.call_key(self._won, spec, key)
+        with reuse.once(
+            self._engine, self._won, shared, lambda session: stored(session, self._won, spec, key, shared)
+        ) as found:
+            if found is None:
+                return self._perform(spec, perform, key, shared)
+        self._take_over(spec, key, found)
+        return found.response
+
+    def retrieval(self, spec: RetrievalSpec, perform: Callable[[], list[Document]]) -> list[Document]:
+        if not spec.embedding_model or spec.embedding_model.startswith("local/"):
+            return perform()  # nothing is paid, and looking it up would take as long
+        return self._retrievals.find(spec, perform)
 
     # -- what the runner asks afterwards ---------------------------------------------------------------
     def usage(self) -> Usage:
         return Usage(self._tokens_in, self._tokens_out, self._cost)
 
     def write_buffered(self, session: Session) -> None:
-        """Local calls, in the transaction that completes their node."""
-        if self._buffered:
-            session.execute(insert(ModelCall).on_conflict_do_nothing(), self._buffered)
+        """What cost nothing, in the transaction that completes its node."""
+        for table, rows in self._buffered.items():
+            session.execute(insert(table).on_conflict_do_nothing(), rows)
+        self._retrievals.write_buffered(session)
 
     # -- inside ----------------------------------------------------------------------------------------
-    def _perform(self, spec: CallSpec, perform: Callable[[], CallResult], key: str, held: Held | None) -> Any:
+    def _perform(
+        self, spec: CallSpec, perform: Callable[[], CallResult], key: str, shared: str | None = None
+    ) -> Any:
+        """The response of a call that is made now, through the gate where it is paid."""
         prices = self._won.plan.prices
-        return perform_recorded(spec, perform, lambda record: self._keep(record, key, held), prices)
 
-    def _key(self) -> dict[str, int]:
-        return {"run_id": self._won.run_id, "step": self._won.step, "branch": self._won.branch}
+        def keep(record: CallRecord, held: Held | None = None) -> None:
+            self._keep(record, key, shared, held)
 
-    def _stored(self, spec: CallSpec, key: str) -> tuple[Any] | None:
-        """The response of an earlier attempt, in a tuple, because None is a response too."""
-        table: Any = WebSearch if spec.role == WEB_ROLE else ModelCall
-        column = WebSearch.results if spec.role == WEB_ROLE else ModelCall.response
-        query = select(column, table.attempt, table.cost_usd, *_tokens(table)).filter_by(**self._key())
-        query = query.where(table.request_hash == key)
-        query = query.where(table.status == CallStatus.OK)
-        if spec.role != WEB_ROLE:
-            query = query.where(ModelCall.role == spec.role)
-        with transaction(self._engine) as session:
-            row = session.execute(query).one_or_none()
-        if row is None:
-            return None
-        # this attempt was put back after the call, and what it cost then is in no transition yet
-        if row[1] == self._won.attempt and (spec.role, key) not in self._counted:
-            self._counted.add((spec.role, key))
-            self._add(row[3], row[4], None if row[2] is None else float(row[2]))
-        return (row[0],)
+        if spec.provider == "local" or self._gate is None:
+            return perform_recorded(spec, perform, keep, prices)
+        with self._gate.hold(spec, self._won, WAITING - self._waited) as held:
+            self._waited += held.waited
+            return perform_recorded(spec, perform, lambda record: keep(record, held), prices)
 
-    def _keep(self, record: CallRecord, key: str, held: Held | None) -> None:
-        spec = record.spec
-        self._counted.add((spec.role, key))
+    def _keep(self, record: CallRecord, key: str, shared: str | None, held: Held | None) -> None:
+        self._counted.add(key)
         self._add(record.input_tokens, record.output_tokens, record.cost_usd)
-        row: dict[str, Any] = {
-            **self._key(),
-            "batch_id": self._won.batch_id,
-            "attempt": self._won.attempt,
-            "provider": spec.provider,
-            "request_hash": key,
+        table, row = self._row(record.spec, key, record.response)
+        row |= {
             "status": CallStatus.OK if record.ok else CallStatus.ERROR,
             "error_class": record.error_class,
             "error": None if record.error is None else clean_text(record.error),
             "cost_usd": record.cost_usd,
             "duration_ms": record.duration_ms,
+            "reuse_key": shared if record.ok and reuse.worth_sharing(record.response) else None,
+        }
+        if table is ModelCall:
+            row |= {"input_tokens": record.input_tokens, "output_tokens": record.output_tokens}
+        if record.spec.provider == "local":
+            self._buffer(table, row)
+        else:
+            self._commit(table, row, record, held)
+
+    def _take_over(self, spec: CallSpec, key: str, found: Found) -> None:
+        if found.id is None:
+            # put back after the call, this attempt has no record yet
+            if found.attempt == self._won.attempt and key not in self._counted:
+                self._counted.add(key)
+                self._add(found.input_tokens, found.output_tokens, found.cost_usd)
+            return
+        table, row = self._row(spec, key, found.response)
+        row |= {"status": CallStatus.OK, "cost_usd": 0, "duration_ms": 0}
+        self._buffer(table, row | {"reused_from": found.id, "saved_usd": found.cost_usd})
+
+    def _row(self, spec: CallSpec, key: str, response: Any) -> tuple[Any, dict[str, Any]]:
+        """The table of a call, and what is known of it before it is made, with its response."""
+        row: dict[str, Any] = {
+            "run_id": self._won.run_id,
+            "step": self._won.step,
+            "branch": self._won.branch,
+            "batch_id": self._won.batch_id,
+            "attempt": self._won.attempt,
+            "provider": spec.provider,
+            "request_hash": key,
         }
         if spec.role == WEB_ROLE:
-            row |= {
-                "query": clean_text(str(spec.request.get("query", ""))),
-                "results": clean_json(record.response),
-            }
-            self._commit(WebSearch, row, record, held)
-            return
-        row |= {
-            "node": self._won.node,
-            "role": spec.role,
-            "model": spec.model,
-            "prompt_version": spec.prompt_version,
-            "response": clean_json(record.response),
-            "input_tokens": record.input_tokens,
-            "output_tokens": record.output_tokens,
-        }
-        if spec.provider == "local":
-            with self._lock:
-                self._buffered.append(row)
-        else:
-            self._commit(ModelCall, row, record, held)
+            query = clean_text(str(spec.request.get("query", "")))
+            return WebSearch, row | {"query": query, "results": clean_json(response)}
+        row |= {"node": self._won.node, "role": spec.role, "model": spec.model}
+        return ModelCall, row | {"prompt_version": spec.prompt_version, "response": clean_json(response)}
+
+    def _buffer(self, table: Any, row: dict[str, Any]) -> None:
+        with self._lock:
+            self._buffered.setdefault(table, []).append(row)
 
     def _add(self, tokens_in: int | None, tokens_out: int | None, cost: float | None) -> None:
         with self._lock:
@@ -143,12 +161,6 @@ class Ledger:
             session.execute(insert(table).on_conflict_do_nothing(), [row])
             if held is not None:
                 held.settle(session, record)
-
-
-def _tokens(table: Any) -> list[Any]:
-    if table is WebSearch:
-        return [null(), null()]
-    return [table.input_tokens, table.output_tokens]
 
 
 def describe(error: BaseException) -> str:

@@ -12,9 +12,10 @@ from celery import Celery, Task
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
+from shared import heartbeats
 from shared.db import transaction
 from shared.queue import CONTROL
-from workers.runner import advance, dispatch, reconcile
+from workers.runner import advance, dispatch, reconcile, reuse
 from workers.runner.advance import Publication
 from workers.runner.flush_watch import heal_if_forgotten
 from workers.runner.graph_adapter import GraphAdapter
@@ -75,7 +76,10 @@ def _register_join(app: Celery, pipeline: str, runtime: GetRuntime) -> None:
 def _register_control(app: Celery, runtime: GetRuntime) -> None:
     # No events for these two: one a second each would bury the nodes in Flower's task list.
     @app.task(name="cragline.dispatch", queue=CONTROL, ignore_result=True, send_events=False)
-    def dispatch_now() -> None:
+    def dispatch_now(beat: bool = False) -> None:
+        """`beat`: the message is one of beat's ticks, so beat is alive."""
+        if beat:
+            _guarded(lambda: heartbeats.note(runtime().engine, heartbeats.BEAT), None)
         for publication in _guarded(lambda: dispatch.admit(runtime().engine, runtime().settings), []):
             publish_step(app, publication)
 
@@ -92,8 +96,10 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
                 publish_branch(app, publication, branch, solo=True)
             except PUBLISH_ERRORS as error:
                 log.warning("publishing failed", run_id=publication.run_id, error=describe(error))
+        _guarded(lambda: reuse.sweep(parts.engine), None)
         for publication in _guarded(lambda: reconcile.join_overdue(parts.engine, parts.settings), []):
             publish_step(app, publication)
+        _guarded(lambda: heartbeats.note(parts.engine, heartbeats.RECONCILER), None)
 
 
 def _heal_if_forgotten(app: Celery, parts: Runtime) -> None:

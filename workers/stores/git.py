@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from shared.addresses import Resolver, checked_addresses, resolve
 from shared.clean import clean_text, one_line
 from shared.urls import checked_url, shown
 from workers.stores.loaders.base import LoadError
-from workers.stores.web.address import Resolver, checked_addresses, resolve
 
 MAX_REPOSITORY = 500 * 1024 * 1024  # bytes of what is fetched
 FETCH_SECONDS = 300.0

@@ -19,12 +19,12 @@ from qdrant_client import QdrantClient
 
 from shared.errors import StackError
 from shared.settings import Settings
+from shared.stack.state import store_owner_path
 from workers.stores.local_words import quicken
 from workers.stores.owner_service import OwnerClient, OwnerService
 from workers.stores.qdrant import SearchableStore, VectorStore, new_lock, server_store
 
 FOLDER = "qdrant"
-OWNER_FILE = "qdrant-owner.json"
 LOCK_FILE = "qdrant-owner.lock"
 PATIENCE = 20.0  # seconds: for an owner that is just opening, or a guest that is just leaving
 _PAUSE = 0.1
@@ -93,12 +93,12 @@ def _open_folder(home: Path, lock: int, serve: bool = False) -> VectorStore:
     def release() -> None:
         if service is not None:
             service.stop()
-            (home / OWNER_FILE).unlink(missing_ok=True)  # ours: we still hold the lock
+            (store_owner_path(home)).unlink(missing_ok=True)  # ours: we still hold the lock
         os.close(lock)
 
     try:
         # left by a killed owner: nobody else can have written it, as the lock is ours
-        (home / OWNER_FILE).unlink(missing_ok=True)
+        (store_owner_path(home)).unlink(missing_ok=True)
         (home / FOLDER).mkdir(mode=0o700, exist_ok=True)
         quicken()
         client = QdrantClient(path=str(home / FOLDER), force_disable_check_same_thread=True)
@@ -113,7 +113,7 @@ def _open_folder(home: Path, lock: int, serve: bool = False) -> VectorStore:
         try:
             service = OwnerService(store)
             _write_private(
-                home / OWNER_FILE, {"pid": os.getpid(), "port": service.port, "token": service.token}
+                store_owner_path(home), {"pid": os.getpid(), "port": service.port, "token": service.token}
             )
         except BaseException:
             store.close()
@@ -149,7 +149,7 @@ def _alive(pid: int) -> bool:
 def _read_owner(home: Path) -> dict[str, Any] | None:
     """Address and token of the owner. Called only while somebody holds the lock; the file is stale when it
     was written by another process than the holder."""
-    found, holder = _read_json(home / OWNER_FILE), read_holder(home)
+    found, holder = _read_json(store_owner_path(home)), read_holder(home)
     if found is None or holder is None or found.get("pid") != holder.pid:
         return None
     usable = isinstance(found.get("port"), int) and isinstance(found.get("token"), str)

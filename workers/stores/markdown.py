@@ -7,6 +7,7 @@ from dataclasses import dataclass
 _ATX = re.compile(r"^ {0,3}(?P<marks>#{1,6})(?:[ \t]+(?P<title>.*?))?(?:[ \t]+#+)?[ \t]*$")
 _SETEXT = re.compile(r"^ {0,3}(?P<mark>=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}|~{3,})")
+_LONGEST = 1000  # characters of a heading's line: what is longer is text, and would keep the patterns busy
 _MARKUP = re.compile(r"!?\[([^\]]*)\]\([^)]*\)|[*`]+")
 
 
@@ -50,13 +51,15 @@ def _after(line: str, fence: str) -> tuple[str, bool]:
 
 def _heading(line: str, body: list[str]) -> tuple[int, str, bool] | None:
     """(level, title, whether the title is the line above) when `line` makes a heading."""
+    if len(line) > _LONGEST:
+        return None
     atx = _ATX.match(line)
     if atx:
         title = _plain(atx["title"] or "")
         return (len(atx["marks"]), title, False) if title else None
     above = body[-1].strip() if body else ""
     alone = len(body) < 2 or not body[-2].strip()  # else a table row or a paragraph's last line
-    if above and alone and not above.startswith(("-", "*", "|", ">", "```")):
+    if above and len(above) <= _LONGEST and alone and not above.startswith(("-", "*", "|", ">", "```")):
         setext = _SETEXT.match(line)
         if setext:
             return (1 if setext["mark"][0] == "=" else 2), _plain(above), True

@@ -5,6 +5,7 @@ For each document that changed, in this order:
   1. its row lists the old and the new chunk ids, and has no content hash (it is unsettled);
   2. new chunks are embedded and stored, then stale ones are deleted;
   3. its row lists the new ids, and has its content hash.
+Steps 1 and 3 give the collection a new version.
 So every point in the store is listed in some row at all times, and a second try finishes what the first
 began: it finds the unsettled row, embeds only what is missing, and deletes whatever is too much.
 No transaction is open while embedding.
@@ -17,8 +18,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
 
 from shared.db import transaction
 from shared.errors import DimensionMismatch
@@ -179,6 +181,7 @@ class Sync:
                         IngestedDocument.collection == self.collection, IngestedDocument.source.in_(part)
                     )
                 )
+                bump(session, self.collection)
             self.report(Change(documents_removed=len(part), chunks_removed=len(ids)))
 
     def sources_of(self, root: str) -> list[str]:
@@ -226,6 +229,20 @@ class Sync:
                     index_elements=["collection", "source"], set_={**new, "ingested_at": func.now()}
                 )
             )
+            bump(session, self.collection)
+
+
+def bump(session: Session, collection: str) -> None:
+    """A new version of the collection, in the transaction that says what has changed.
+
+    Always after the change in the store: who read the number before searching may have found newer
+    documents than it says, never older ones, so what is kept under the last number is up to date.
+    """
+    session.execute(
+        update(Collection)
+        .where(Collection.name == collection)
+        .values(version=text("nextval('collection_versions')"))
+    )
 
 
 def check_embedder(engine: Engine, collection: str, embedder: Embedder) -> None:

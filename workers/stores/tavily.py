@@ -1,5 +1,6 @@
 """Web search through Tavily. Errors are Cragline's own, every search is recorded, a key is demanded."""
 
+import math
 import threading
 import time
 from hashlib import sha256
@@ -162,13 +163,14 @@ class TavilySearch:
                 code="server_error",
                 where=WHERE,
                 retry_after=retry_after_seconds(self._session.last_headers),
+                status=status,
             )
         return PermanentError(f"the search was refused (HTTP {status})", code="bad_request", where=WHERE)
 
 
 def _documents(found: list[Any]) -> list[Document]:
-    """The results that hold text, cleaned. What is not a result is left out."""
-    documents: list[Document] = []
+    """The results that hold text, cleaned, each once. What is not a result is left out."""
+    documents: dict[str, Document] = {}
     for result in found:
         if not isinstance(result, dict) or not isinstance(result.get("content"), str):
             continue
@@ -177,18 +179,17 @@ def _documents(found: list[Any]) -> list[Document]:
             continue
         url = _line(result.get("url"), 2000)
         score = result.get("score")
-        documents.append(
-            Document(
-                id=f"web:{sha256(f'{url} {text}'.encode()).hexdigest()[:16]}",
-                text=text,
-                title=_line(result.get("title"), 300) or url,
-                source=url,
-                page=None,
-                score=_score(score),
-                origin="web",
-            )
+        document = Document(
+            id=f"web:{sha256(f'{url} {text}'.encode()).hexdigest()[:16]}",
+            text=text,
+            title=_line(result.get("title"), 300) or url,
+            source=url,
+            page=None,
+            score=_score(score),
+            origin="web",
         )
-    return documents
+        documents.setdefault(document["id"], document)  # graded twice, it would count twice
+    return list(documents.values())
 
 
 def _line(value: Any, width: int) -> str:
@@ -196,6 +197,10 @@ def _line(value: Any, width: int) -> str:
 
 
 def _score(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    """None for what is no number of JSON: `1e999` is read as infinity, which no row can keep."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond any float
+        return None

@@ -68,10 +68,17 @@ def _prune(sync: Sync, path: str, options: Options, notes: list[str]) -> None:
     statement = select(IngestedDocument.source, IngestedDocument.path).where(
         IngestedDocument.collection == sync.collection, IngestedDocument.root == IngestedDocument.path, below
     )
-    os.listdir(path)  # raises where the folder itself cannot be looked into: then nothing is known to be gone
+    # raises where the folder itself cannot be looked into: then nothing is known to be gone
+    unmounted = not os.listdir(path)
     with transaction(sync.engine) as session:
         listed = session.execute(statement.order_by(IngestedDocument.id)).all()
     missing = {file for file in {file for _, file in listed} if _is_gone(file)}
+    if missing and unmounted:
+        notes.append(
+            f"the folder is empty, as a disk is that is not mounted: its {len(missing)} files are kept; "
+            "`cragline collection delete` removes a collection as a whole"
+        )
+        return
     sync.drop([source for source, file in listed if file in missing])
 
 

@@ -189,6 +189,24 @@ def test_prune_of_a_folder(queue: Queue, engine: Engine, store: VectorStore, tmp
     assert told(docs, "--prune")["documents_removed"] == 1
 
 
+def test_an_empty_folder_may_be_a_disk_that_is_away(
+    queue: Queue, engine: Engine, store: VectorStore, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (disk / "a.md").write_text("Text.")
+    told(disk)
+    (disk / "a.md").unlink()
+    pruned = told(disk, "--prune")
+    assert (pruned["failed"], pruned["documents_removed"]) == (0, 0)
+    [note] = pruned["notes"]
+    assert "not mounted: its 1 files are kept" in note["note"]
+    in_line(engine, store)
+    (disk / "b.md").write_text("Other text.")
+    assert told(disk, "--prune")["documents_removed"] == 1
+    assert told(disk, "--prune")["notes"] == []  # a prune brings in nothing, and that is nothing to note
+
+
 def test_what_cannot_be_looked_at_is_not_gone(
     queue: Queue, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,8 +43,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.graph_of: dict[int, str] = {}
 
     # -- work --------------------------------------------------------------------------------------------
-    @initialize(graphs=st.lists(st.sampled_from(sorted(CALM)), min_size=1, max_size=2))
-    def begin_with(self, graphs: list[str]) -> None:
+    @initialize(
+        graphs=st.lists(st.sampled_from(sorted(CALM)), min_size=1, max_size=2),
+        reuse=st.sampled_from(["off", "all"]),
+    )
+    def begin_with(self, graphs: list[str], reuse: str) -> None:
+        self.bench.settings = self.bench.settings.model_copy(update={"reuse": reuse})
         for graph in graphs:
             batch = self.bench.submit(["One?", "Two?"], graph, **PARAMS)
             self.batches.append(batch)

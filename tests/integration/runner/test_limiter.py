@@ -91,15 +91,15 @@ def test_eight_threads_never_get_more_places_than_the_limit_has(redis: Redis, pe
 def test_a_minute_never_sees_more_than_the_limit(redis: Redis, clock: Clock) -> None:
     made = limiter(redis, requests_per_minute=60)
     moved, moments, began = 0.0, [], time.monotonic()
-    for n in range(400):
+    for n in range(200):
         wait = take(made, f"c{n % 7}")
         if wait <= LONGEST_WAIT:
             moments.append(moved + time.monotonic() - began + wait)
-        clock.forward(0.4)
-        moved += 0.4
+        clock.forward(0.8)
+        moved += 0.8
     for moment in moments:
         assert sum(moment <= other < moment + 60 for other in moments) <= 60
-    assert len(moments) > 140, "and hardly fewer in 160 seconds: the limit is made use of"
+    assert len(moments) > 125, "and hardly fewer in 160 seconds: the limit is made use of"
 
 
 def test_tokens_are_limited_too_and_given_back_when_fewer_were_used(redis: Redis) -> None:
@@ -200,12 +200,15 @@ def test_429s_again_and_again_lower_the_pace_for_a_while(redis: Redis, clock: Cl
             assert take(made, f"c{n}") == 0
         made.report(TARGET, "c0", 1, Outcome("limited", retry_after=1), 0, NOTHING)
         clock.forward(3)
-    (state,) = states(redis)
-    assert state.requests_per_minute is not None and 60 <= state.requests_per_minute < 400
-    assert granted([take(made, f"c{n}") for n in range(60)])[20:] == []
+    pace = states(redis)[0].requests_per_minute
+    assert pace is not None and 60 <= pace <= 80 * 60, "fewer than came"
+    began = time.monotonic()
+    granted_now = len(granted([take(made, f"c{n}") for n in range(400)]))
+    grown = pace * 2 ** ((time.monotonic() - began) / 10 + 0.1)
+    assert granted_now <= grown / 62 * (4 + time.monotonic() - began) + 1
     clock.forward(60)
     assert states(redis)[0].requests_per_minute is None
-    assert [take(made, f"n{n}") for n in range(60)] == [0.0] * 60
+    assert [take(made, f"n{n}") for n in range(60)] == [0.0] * 60, "forgotten"
 
 
 # -- breakers ----------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert (started.returncode, started.stderr) == (0, "")
         state = json.loads((home / "stack.json").read_text())
         parts = {part["name"]: part for part in state["parts"]}
-        assert list(parts) == ["postgres", "valkey", "worker-1", "worker-2", "beat", "flower"]
+        assert list(parts) == ["postgres", "valkey", "worker-1", "worker-2", "beat", "flower", "api"]
         assert all(process_mark(part["pid"]) for part in parts.values())
 
         secrets = json.loads((home / "secrets.json").read_text())
@@ -58,6 +58,7 @@ def test_up_in_the_background_and_down(tmp_path: Path) -> None:
         assert status(f"{flower}/workers") == 401
         assert status(f"{flower}/workers", "cragline:wrong") == 401
         assert status(f"{flower}/workers", f"cragline:{secrets['flower']}") == 200
+        assert status(f"{parts['api']['url']}/healthz") == 200
         with psycopg.connect(parts["postgres"]["url"]) as connection:
             assert connection.execute("SELECT count(*) FROM batch_progress").fetchone() == (0,)
     finally:

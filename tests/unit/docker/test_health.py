@@ -100,7 +100,7 @@ def test_beats_patience_covers_its_own_interval(health: ModuleType) -> None:
 def server() -> Iterator[HTTPServer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(self.server.status if self.path == "/healthcheck" else 404)  # type: ignore[attr-defined]
+            self.send_response(self.server.status if self.path in ("/healthcheck", "/healthz") else 404)  # type: ignore[attr-defined]
             self.end_headers()
 
         def log_message(self, *words: Any) -> None:
@@ -115,18 +115,20 @@ def server() -> Iterator[HTTPServer]:
     thread.join()
 
 
-def test_flower(health: ModuleType, server: HTTPServer) -> None:
+@pytest.mark.parametrize("part", ["flower", "api"])
+def test_a_server_that_answers(health: ModuleType, server: HTTPServer, part: str) -> None:
     port = str(server.server_address[1])
     server.status = 200  # type: ignore[attr-defined]
-    assert health.main(["flower", port]) == 0
+    assert health.main([part, port]) == 0
     server.status = 500  # type: ignore[attr-defined]
-    assert health.main(["flower", port]) == 1
+    assert health.main([part, port]) == 1
 
 
-def test_flower_that_is_not_there(health: ModuleType) -> None:
+@pytest.mark.parametrize("part", ["flower", "api"])
+def test_a_server_that_is_not_there(health: ModuleType, part: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        assert health.main(["flower", str(probe.getsockname()[1])]) == 1
+        assert health.main([part, str(probe.getsockname()[1])]) == 1
 
 
 @pytest.mark.parametrize("words", [[], ["worker"], ["nothing", "x"], ["beat", "a", "b"]])

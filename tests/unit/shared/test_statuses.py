@@ -25,6 +25,7 @@ CHECKED = {
     "web_searches.status": statuses.CallStatus,
     "ingest_files.status": statuses.FileStatus,
     "ingest_files.kind": statuses.WorkKind,
+    "webhook_deliveries.status": statuses.DeliveryStatus,
 }
 
 

@@ -36,6 +36,7 @@ def test_the_form_in_which_a_url_is_kept(given: str, kept: str) -> None:
         ("https://example.com\\@evil.example/", "user name or password"),
         ("https://example.com/a b", "no blanks"),
         ("https://example.com/a\r\nHost: evil", "no blanks"),
+        ("https://example.com/\udcff", "is UTF-8"),
         ("https://example.com:99999/", "no URL|can be read"),
         ("https://[::1/", "no URL|can be read"),
         ("https://example.com/" + "a" * 3000, "too long"),

@@ -17,8 +17,10 @@ from workers.models.roles import CallSpec
 from workers.runner.claims import Won
 from workers.runner.limits import reservations
 from workers.runner.limits.estimates import Estimate, Estimates
-from workers.runner.limits.limiter import Limiter, Outcome, ProviderOut, Verdict
+from workers.runner.limits.limiter import LONGEST_WAIT, Limiter, Outcome, ProviderOut, Verdict
 
+# Said of a server as a whole; a 500, like a timeout, may be one question's doing.
+_OVERLOADED = (502, 503, 504, 529)
 _OUT = ("unreachable", "timeout", "server_error")
 WEB = "web_search"
 
@@ -30,6 +32,7 @@ class Held:
     won: Won
     estimate: Estimate
     reservation: int | None
+    waited: float = 0.0  # seconds, in the thread
     record: CallRecord | None = field(default=None)
 
     def settle(self, session: Session, record: CallRecord) -> None:
@@ -47,26 +50,29 @@ class Gate:
         self._estimates = Estimates(settings.max_output_tokens)
 
     @contextmanager
-    def hold(self, spec: CallSpec, won: Won) -> Iterator[Held]:
+    def hold(self, spec: CallSpec, won: Won, longest: float = LONGEST_WAIT) -> Iterator[Held]:
         """Around one paid call. Raises Postponed before it; marks the error of one that was not to blame.
+
+        `longest`: seconds that may be waited in the thread.
 
         What is reserved is given back at the end, or settled by `Held.settle`.
         """
         target = Target(spec.provider, won.plan.server if spec.provider == "openai" else "", spec.model)
         estimate = self._estimates.of(spec, won.plan.prices)
-        wait = self._acquire(target, spec, won, estimate)
+        wait = self._acquire(target, spec, won, estimate, min(longest, LONGEST_WAIT))
         try:
-            held = Held(won, estimate, reservations.reserve(self._engine, won, spec.role, estimate))
+            reservation = reservations.reserve(self._engine, won, spec.role, estimate)
         except BaseException:
             self._report(target, won, Outcome("none"), estimate.tokens, Said())
             raise
+        held = Held(won, estimate, reservation, wait)
         if wait:
             time.sleep(wait)
         with listening() as headers:
             try:
                 yield held
             except CallError as error:
-                verdict = self._report(target, won, _outcome(error), _unused(held), limits_in(headers))
+                verdict = self._report(target, won, outcome_of(error), _unused(held), limits_in(headers))
                 self._excuse(error, spec, won, verdict)
                 raise
             except BaseException:
@@ -77,12 +83,12 @@ class Gate:
             self._estimates.learn(held.record)
 
     # -- inside ----------------------------------------------------------------------------------------
-    def _acquire(self, target: Target, spec: CallSpec, won: Won, estimate: Estimate) -> float:
+    def _acquire(self, target: Target, spec: CallSpec, won: Won, estimate: Estimate, longest: float) -> float:
         if self._limiter is None:
             return 0.0
         timeout = self._settings.web_timeout if spec.role == WEB else self._settings.model_timeout
         try:
-            return self._limiter.acquire(target, _caller(won), estimate.tokens, timeout)
+            return self._limiter.acquire(target, _caller(won), estimate.tokens, timeout, longest)
         except ProviderOut as out:
             # A run can go on without the web; whoever waits too long for it shall not wait for ever.
             if spec.role == WEB and won.failing_for >= self._settings.web_patience_seconds:
@@ -110,11 +116,12 @@ def _caller(won: Won) -> str:
     return f"{won.run_id}.{won.step}.{won.branch}"
 
 
-def _outcome(error: CallError) -> Outcome:
+def outcome_of(error: CallError) -> Outcome:
+    """What a failed call says of its provider."""
     if error.code == "rate_limited":
         return Outcome("limited", retry_after=error.retry_after)
     if error.code in _OUT:
-        return Outcome("out", certain=error.code == "unreachable")
+        return Outcome("out", certain=error.code == "unreachable" or error.status in _OVERLOADED)
     return Outcome("ok")  # it answered, whatever it said
 
 

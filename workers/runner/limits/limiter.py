@@ -72,17 +72,19 @@ class Limiter:
         self._away_until = 0.0
         self._lock = threading.Lock()
 
-    def acquire(self, target: Target, caller: str, tokens: int, timeout: float) -> float:
+    def acquire(
+        self, target: Target, caller: str, tokens: int, timeout: float, longest: float = LONGEST_WAIT
+    ) -> float:
         """Take a place for a call of `tokens` (an estimate); seconds to wait in the thread before it.
 
         `caller` names the claim: it is how one that was put back finds its place. `timeout`: seconds that
-        the call may take. Raises Postponed, or ProviderOut.
+        the call may take; `longest`: those that it may be told to wait. Raises Postponed, or ProviderOut.
         """
         requests, limit = self._set_limits(target)
-        values = [caller, tokens, requests or "", limit or "", LONGEST_WAIT, timeout, target.key]
+        values = [caller, tokens, requests or "", limit or "", longest, timeout, target.key]
         reply = self._run(ACQUIRE, target, values)
         if reply is None:
-            return self._acquire_alone(target, tokens)
+            return self._acquire_alone(target, tokens, longest)
         verdict, seconds, why = reply[0], float(reply[1]), reply[2]
         if verdict == "later":
             kind = ProviderOut if why == "out" else Postponed
@@ -127,14 +129,14 @@ class Limiter:
             return own.requests, own.tokens
         return settings.requests_per_minute, settings.tokens_per_minute
 
-    def _acquire_alone(self, target: Target, tokens: int) -> float:
+    def _acquire_alone(self, target: Target, tokens: int, longest: float) -> float:
         requests, limit = self._set_limits(target)
         with self._lock:
             said = self._learned.get(target, Said())
         wait = self._local.wait(
-            target, tokens, _least(requests, said.requests), _least(limit, said.tokens), LONGEST_WAIT
+            target, tokens, _least(requests, said.requests), _least(limit, said.tokens), longest
         )
-        if wait > LONGEST_WAIT:
+        if wait > longest:
             raise Postponed(wait, _WHY["requests"])
         return wait
 

@@ -152,7 +152,7 @@ if outcome == 'limited' then
     if rate.refused and now - rate.refused < pause + 60 then
       local elapsed = math.max(1, now - (rate.window or 0) * 10)
       local lately = math.max((rate.before or 0) * 6, (rate.count or 0) * 60 / elapsed)
-      changed.pace, changed.pace_at = math.max(60, math.min(lately, pace(rate) or lately) / 2), now + pause
+      changed.pace, changed.pace_at = math.max(60, math.min(lately, pace(rate) or lately) * 0.7), now + pause
     end
   end
   changed.cool = math.max(rate.cool or 0, now + pause)

@@ -12,6 +12,7 @@ from shared.errors import CraglineError
 MAX_WHOLE_FILE = 50 * 1024 * 1024  # bytes; JSONL is streamed and has no such limit
 Scalar = str | int | float | bool
 _BLOCK = 1 << 20
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b")
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins with UTF-16's
@@ -72,6 +73,10 @@ def detect_encoding(path: Path, notes: list[str]) -> str:
         raise LoadError(f"{path}: this is not text (too many control characters); is the suffix right?")
     if _is_utf8(path):
         return "utf-8"
+    if _controls(head) > len(head) / 50 + 1:  # compressed data has about five times as many
+        raise LoadError(
+            f"{path}: this is not text, neither in UTF-8 nor in Windows-1252; is the suffix right?"
+        )
     notes.append("not UTF-8: read as Windows-1252; convert it to UTF-8 if characters look wrong")
     return "cp1252"
 
@@ -116,9 +121,11 @@ def _utf16_without_mark(head: bytes) -> str | None:
 
 def _binary(head: bytes) -> bool:
     """More than a tenth of control characters: a stray NUL in a text is mended, a picture is refused."""
-    allowed = b"\t\n\r\f\x1b"
-    controls = sum(1 for byte in head if byte < 32 and byte not in allowed)
-    return controls > len(head) / 10
+    return _controls(head) > len(head) / 10
+
+
+def _controls(head: bytes) -> int:
+    return len(head) - len(head.translate(None, _CONTROLS))
 
 
 def _is_utf8(path: Path) -> bool:

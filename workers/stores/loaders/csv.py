@@ -1,6 +1,7 @@
 """CSV: each row is a document, its cells joined as lines `name: value`."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ _TITLES = (
     *("title", "name", "titel", "titre", "subject", "heading", "headline"),
     *("question", "frage", "vraag", "pregunta", "domanda", "pergunta", "질문"),
 )
+_SEP_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # Excel's own hint, a line before the header
 
 csv.field_size_limit(MAX_CELL)  # the module's own limit is 128 kB, and process-wide
 
@@ -60,8 +62,10 @@ def _text(names: list[str], cells: list[str]) -> str:
 def _rows(path: Path, codec: str) -> Iterator[list[str]]:
     with path.open(encoding=codec, errors="replace", newline="") as file:
         first = file.readline(MAX_CELL)
-        file.seek(0)
-        reader = csv.reader(file, delimiter=_delimiter(first), strict=False)
+        hint = _SEP_LINE.fullmatch(first.strip())
+        if not hint:
+            file.seek(0)
+        reader = csv.reader(file, delimiter=hint[1] if hint else _delimiter(first), strict=False)
         try:
             yield from reader
         except csv.Error as error:

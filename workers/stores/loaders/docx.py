@@ -1,7 +1,7 @@
 """Word documents: text under its headings, tables as lines of text."""
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,11 @@ from workers.stores.loaders.base import LoadedDocument, LoadError, check_size, t
 
 MAX_INFLATED = 200 * 1024 * 1024  # bytes of all parts of the archive together
 _OLE = b"\xd0\xcf\x11\xe0"  # what an encrypted .docx is wrapped into, and what an old .doc is
+# what may stand around a paragraph, a row, a cell or a run: form fields, links, insertions
+_WRAPPERS = (
+    "sdt", "sdtContent", "customXml", "smartTag", "hyperlink", "fldSimple", "ins", "moveTo",
+)  # fmt: skip
+_TABLE = ("tbl", "tr", "tc")
 
 
 def load_docx(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
@@ -62,11 +67,13 @@ def _check_archive(path: Path) -> None:
 
 def _blocks(document: Any) -> Iterator[tuple[int | None, str]]:
     """(level of a heading or None, text) in reading order; level 0 is the document's title."""
-    for block in document.iter_inner_content():
-        if hasattr(block, "rows"):
+    from docx.text.paragraph import Paragraph
+
+    for block in _within(document.element.body, ("p", "tbl")):
+        if _kind(block) == "tbl":
             yield None, "\n".join(_table_lines(block))
-        elif block.text.strip():
-            yield _level(block), block.text
+        elif (text := _text(block)).strip():
+            yield _level(Paragraph(block, document)), text
 
 
 def _level(paragraph: Any) -> int | None:
@@ -79,12 +86,33 @@ def _level(paragraph: Any) -> int | None:
 
 def _table_lines(table: Any) -> Iterator[str]:
     """`cell | cell` for each row. Read from the XML: the library's own cells take quadratic time."""
-    for row in table._tbl.tr_lst:
-        cells = []
-        for cell in row.tc_lst:
-            cells.append(one_line(" ".join(paragraph.text for paragraph in cell.iterchildren("{*}p"))))
+    for row in _within(table, ("tr",)):
+        cells = [
+            one_line(" ".join(_text(one) for one in _within(cell, ("p",), (*_WRAPPERS, *_TABLE))))
+            for cell in _within(row, ("tc",))
+        ]
         if any(cells):
             yield " | ".join(cells)
+
+
+def _text(paragraph: Any) -> str:
+    """With links, forms and insertions not yet accepted; without what was deleted, and without text boxes."""
+    return "".join(run.text for run in _within(paragraph, ("r",)))
+
+
+def _within(element: Any, kinds: Sequence[str], through: Sequence[str] = _WRAPPERS) -> Iterator[Any]:
+    """The elements of these kinds in reading order, those in wrappers included, which the library leaves out."""
+    for child in element:
+        kind = _kind(child)
+        if kind in kinds:
+            yield child
+        elif kind in through:
+            yield from _within(child, kinds, through)
+
+
+def _kind(element: Any) -> str:
+    """The name of its tag, without a namespace; empty for a comment."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def _first_title(blocks: list[tuple[int | None, str]]) -> str:

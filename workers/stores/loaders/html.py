@@ -1,5 +1,6 @@
 """HTML: the main text without menus and footers."""
 
+import codecs
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -13,6 +14,8 @@ from workers.stores.loaders.base import LoadedDocument, check_size, detect_encod
 MAX_PARSED = 5 * 1024 * 1024  # characters; finding the main text of more takes minutes and gigabytes
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{2,40})", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8}){0,3}")
+# codecs of Python's that no page is written in: some take quadratic time, some know no "replace"
+_NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 _SILENT = {"script", "style", "noscript", "template", "svg"}
 _BREAKS = {
     "p",
@@ -89,9 +92,9 @@ def load_html(path: Path, notes: list[str]) -> Iterator[LoadedDocument]:
 def document_of_html(path: Path, notes: list[str], charset: str | None = None) -> Iterator[LoadedDocument]:
     """The same; `charset` is what a server said of the page's encoding."""
     check_size(path)
-    markup = tidy(_decode(path, notes, charset), notes)
+    markup = tidy(decoded(path, notes, charset), notes)
     stripper = _Stripper()
-    stripper.feed(markup)
+    stripper.feed(without_marked_sections(markup))
     stripper.close()
     text = _main_text(markup)
     if not text:
@@ -117,17 +120,30 @@ def _main_text(markup: str) -> str:
     return (found or "").strip()
 
 
-def _decode(path: Path, notes: list[str], charset: str | None) -> str:
+def without_marked_sections(markup: str) -> str:
+    """`markup` with each `<![` opened as the comment that browsers take it for: HTMLParser knows a few such
+    sections, and raises AssertionError at any other."""
+    return markup.replace("<![", "<! [")
+
+
+def decoded(path: Path, notes: list[str], charset: str | None) -> str:
     """As text: by the byte order mark, as UTF-8, as the server or the page itself says."""
     found: list[str] = []
     codec = detect_encoding(path, found)
     data = path.read_bytes()
     inside = _CHARSET.search(data[:4096])
     declared = charset or (inside[1].decode("ascii") if inside else None)
-    if codec == "cp1252" and declared:
-        try:
-            return data.decode(declared, errors="replace")
-        except LookupError:
-            pass
+    if codec == "cp1252" and declared and _is_charset(declared):
+        return data.decode(declared, errors="replace")
     notes.extend(found)
     return data.decode(codec, errors="replace")
+
+
+def _is_charset(name: str) -> bool:
+    try:
+        if codecs.lookup(name).name in _NO_CHARSETS:
+            return False
+        "".encode(name)  # the likes of "hex" make bytes of bytes
+    except LookupError:
+        return False
+    return True

@@ -6,10 +6,10 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from shared.clean import counted
-from shared.urls import FetchError, checked_url, host_of, shown
+from shared.urls import FetchError, checked_url, host_of, joined, shown
 from workers.stores.loaders.base import LoadedDocument, LoadError
 from workers.stores.web.fetch import Fetched, Fetcher
 from workers.stores.web.page import PAGE_TYPES, Page, read_page
@@ -18,7 +18,8 @@ from workers.stores.web.robots import Robots
 MAX_SITEMAPS = 50
 MAX_IN_LINE = 50_000  # URLs that wait
 _NAMED = 20  # pages named in the notes
-_LOC = re.compile(r"<loc>\s*(?:<!\[CDATA\[)?\s*([^<\]]{1,4000}?)\s*(?:\]\]>)?\s*</loc>", re.IGNORECASE)
+# possessive throughout: a sitemap is hostile text, and a pattern that tries again holds up the whole process
+_LOC = re.compile(r"<loc>\s*+(?:<!\[CDATA\[)?+\s*+([^<\]]{1,4000}+)(?:\]\]>)?+\s*+</loc>", re.IGNORECASE)
 _NO_PAGE = re.compile(
     r"\.(?:jpe?g|png|gif|webp|svg|ico|css|js|mjs|json|xml|rss|atom|zip|gz|tgz|bz2|xz|7z|exe|dmg|iso|mp[34]|"
     r"webm|avi|mov|wav|ogg|woff2?|ttf|eot|docx?|xlsx?|pptx?)$",
@@ -136,11 +137,11 @@ class Walk:
         line = deque(self._robots.sitemaps(site + "/") or [f"{site}/sitemap.xml"])
         asked: set[str] = set()
         while line and len(asked) < MAX_SITEMAPS:
-            url = urljoin(site, line.popleft())
-            if url in asked:
-                continue
-            asked.add(url)
             try:
+                url = joined(site, line.popleft())
+                if url in asked:
+                    continue
+                asked.add(url)
                 if host_of(checked_url(url)) != self._host:
                     raise FetchError(f"{shown(url)}: a sitemap on another host.")
                 text = _sitemap_text(
@@ -150,7 +151,7 @@ class Walk:
                 self._left_out.append(f"sitemap: {error}")
                 continue
             # read by pattern: no XML parser, so no entities that could grow
-            places = [html.unescape(one) for one in _LOC.findall(text)]
+            places = [html.unescape(one).strip() for one in _LOC.findall(text)]
             if "<sitemapindex" in text[:2000].lower():
                 line.extend(places)
             else:

@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import urljoin
 
 import httpcore
 
-from shared.urls import FetchError, checked_url, shown
-from workers.stores.web.address import Resolver, checked_addresses, resolve
+from shared.addresses import Resolver, checked_addresses, resolve
+from shared.urls import FetchError, checked_url, joined, shown
 
 USER_AGENT = f"cragline/{version('cragline')}"
 MAX_BYTES = 10 * 1024 * 1024  # of a body, after decompression
@@ -68,12 +67,12 @@ class Fetcher:
                 budget -= time.monotonic() - begun
             if isinstance(found, Fetched):
                 return found
-            here = checked_url(urljoin(here, found))
+            here = checked_url(joined(here, found))
         raise FetchError(f"{shown(url)}: more than {MAX_REDIRECTS} redirects.")
 
     def _once(self, url: str, types: Iterable[str] | None, deadline: float) -> Fetched | str:
         """The page, or where its server sends us."""
-        backend = _Guarded(self, deadline)
+        backend = Guarded(self, deadline)
         headers = {
             "User-Agent": USER_AGENT,
             "Accept": "*/*",
@@ -138,7 +137,7 @@ class Fetcher:
         return FetchError(f"{shown(url)}: more than the {self.max_bytes / 1e6:.0f} MB that a page may have.")
 
 
-class _Guarded(httpcore.NetworkBackend):
+class Guarded(httpcore.NetworkBackend):
     """Connects only to an address it has checked itself, and ends everything at the deadline.
 
     The name is resolved once, here; the socket is then opened to that very address, so a second DNS

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from shared.clean import one_line
-from shared.urls import shown
+from shared.urls import FetchError, joined, shown
 from workers.stores.loaders.base import LoadedDocument, LoadError
-from workers.stores.loaders.html import document_of_html
+from workers.stores.loaders.html import decoded, document_of_html, without_marked_sections
 from workers.stores.loaders.pdf import load_pdf
 from workers.stores.loaders.text import load_markdown, load_text
 from workers.stores.web.fetch import USER_AGENT, Fetched
@@ -33,15 +33,14 @@ class Page:
 def read_page(fetched: Fetched, notes: list[str], name: str) -> Page:
     """The page as documents whose source is its URL. Notes are said of `name`. Raises LoadError."""
     said: list[str] = []
+    scan = _Scan(fetched.url)
     documents = [
-        replace(one, source=fetched.url, path=fetched.url, first_line=None) for one in _loaded(fetched, said)
+        replace(one, source=fetched.url, path=fetched.url, first_line=None)
+        for one in _loaded(fetched, said, scan)
     ]
     if not documents:
         said.append("no text on this page")
     notes.extend(f"{name}: {text}" for text in said)
-    scan = _Scan(fetched.url)
-    if _kind(fetched) in _HTML:
-        scan.feed(fetched.body.decode(fetched.charset or "utf-8", "replace") if _known(fetched) else "")
     rules = f"{scan.rules},{_header_rules(fetched.headers.get('x-robots-tag', ''))}"
     wishes = {one.strip().lower() for one in rules.split(",")}
     return Page(documents, scan.links, not wishes & {"nofollow", "none"}, not wishes & {"noindex", "none"})
@@ -53,16 +52,9 @@ def _kind(fetched: Fetched) -> str:
     return _PDF if fetched.body.startswith(b"%PDF-") else "text/html"
 
 
-def _known(fetched: Fetched) -> bool:
-    try:
-        "".encode(fetched.charset or "utf-8")
-    except LookupError:
-        return False
-    return True
-
-
-def _loaded(fetched: Fetched, notes: list[str]) -> Iterator[LoadedDocument]:
-    """Through the loaders of files, so that a page and the same page as a file give the same text."""
+def _loaded(fetched: Fetched, notes: list[str], scan: "_Scan") -> Iterator[LoadedDocument]:
+    """Through the loaders of files, so that a page and the same page as a file give the same text; `scan`
+    reads the same characters, so that no odd encoding hides a page's wishes."""
     kind = _kind(fetched)
     stem = unquote(Path(urlsplit(fetched.url).path).stem) or urlsplit(fetched.url).netloc
     suffix = ".pdf" if kind == _PDF else ".md" if kind in _MARKDOWN else ".txt"
@@ -71,6 +63,7 @@ def _loaded(fetched: Fetched, notes: list[str]) -> Iterator[LoadedDocument]:
         file.write_bytes(fetched.body)
         try:
             if kind in _HTML:
+                scan.feed(without_marked_sections(decoded(file, [], fetched.charset)))
                 yield from document_of_html(file, notes, charset=fetched.charset)
             elif kind == _PDF:
                 yield from load_pdf(file, notes)
@@ -78,6 +71,10 @@ def _loaded(fetched: Fetched, notes: list[str]) -> Iterator[LoadedDocument]:
                 yield from (load_markdown if kind in _MARKDOWN else load_text)(file, notes)
         except LoadError as error:
             raise LoadError(str(error).replace(str(file), shown(fetched.url))) from None
+        except Exception as error:  # noqa: BLE001 - hostile bytes; the site's other pages may be fine
+            raise LoadError(
+                f"{shown(fetched.url)}: a page that cannot be read ({type(error).__name__})."
+            ) from None
 
 
 def _header_rules(value: str) -> str:
@@ -112,6 +109,6 @@ class _Scan(HTMLParser):
 
     def _joined(self, href: str) -> str:
         try:
-            return urljoin(self._base, href)
-        except ValueError:
+            return joined(self._base, href)
+        except FetchError:
             return ""

@@ -1,12 +1,14 @@
 """What `doctor` finds, without any server."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.cli import doctor, probes, up
+from shared.limits import TargetState
 from shared.settings import Settings
 from shared.stack.process import process_mark
 from shared.stack.state import Ends, PartState, StackState, write_state
@@ -110,3 +112,24 @@ def test_up_tells_addresses_without_what_is_secret_in_them(tmp_path: Path) -> No
     told = str(up._facts(settings(tmp_path, **urls), StackState.of_this_process()))
     assert "http://q:1" in told and "http://m/v1" in told
     assert "s3cr3t" not in told
+
+
+def provider(**values: Any) -> tuple[str, str]:
+    usual = TargetState("openai", "http://h/v1", "gpt-4.1-mini", None, None, 0.0, 0, "closed", 0.0, 0)
+    finding = doctor._provider(replace(usual, **values))
+    assert finding.what == "provider"
+    return finding.level, finding.says
+
+
+def test_limits_and_breakers_are_named() -> None:
+    name = "openai gpt-4.1-mini at http://h/v1"
+    assert provider() == ("ok", f"{name}: no limit is known; 0 calls wait")
+    assert provider(requests_per_minute=500.0, tokens_per_minute=3e4, waiting=7) == (
+        "ok",
+        f"{name}: 500 calls per minute, 30000 tokens per minute; 7 calls wait",
+    )
+    assert provider(cooling_seconds=12.3, server="")[1].endswith("It asked for a pause: 12 s more.")
+    level, says = provider(breaker="open", breaker_seconds=8.0, failures=6, waiting=3)
+    assert level == "bad"
+    assert says == f"{name}: 6 calls failed in a row; its calls wait, tried again in 8 s. 3 wait."
+    assert "being tried" in provider(breaker="half_open")[1]

@@ -99,6 +99,15 @@ def test_when_nobody_comes_the_files_are_counted(monkeypatch: pytest.MonkeyPatch
                 "  /a.txt: holds no text",
             ],
         ),
+        (
+            replace(DONE, notes=[("/a\x1b[31m\n.txt", "an [odd] name")]),
+            {},
+            [
+                "1 of 1 file ingested into 'kb': 1 document; chunks: 1 added, 0 unchanged, 0 removed.",
+                "Noted:",
+                "  /a [31m .txt: an [odd] name",
+            ],
+        ),
     ],
 )
 def test_what_is_told_at_the_end(ended: work.Progress, skipped: dict[str, int], lines: list[str]) -> None:

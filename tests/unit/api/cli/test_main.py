@@ -45,6 +45,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
             1,
             "Error: q.csv: row 3: no [bold]good[/bold].\n",
         ),
+        (CraglineError("a\x1b[31m\udcff"), 1, "Error: a [31m\ufffd\n"),
         (CraglineError("x" * 300), 1, f"Error: {'x' * 300}\n"),
         (OperationalError(SECRET, {}, Exception(SECRET)), 1, "Error: The database does not answer."),
         (

@@ -17,6 +17,7 @@ from api.cli.output import (
     plain,
     print_json,
     print_rows,
+    printable,
     table,
 )
 from shared.errors import NotFound
@@ -77,6 +78,10 @@ def test_columns_of_numbers_stand_to_the_right() -> None:
 )
 def test_cell(value: object, expected: str) -> None:
     assert cell(value).plain == expected
+
+
+def test_text_from_outside_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[31m\x1b]0;title\x07\r\u202eb\nc\udcff") == "a [31m ]0;title   b\nc\ufffd"
 
 
 def test_a_long_cell_is_cut() -> None:

@@ -12,6 +12,7 @@ import typer
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from api.cli import submit as command
+from api.preflight import Check, Preflight
 from shared import batches, history, knowledge
 from shared.batches import Submitted
 from shared.errors import CraglineError, NotFound, UsageError
@@ -31,6 +32,7 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Submit:
     monkeypatch.setattr(knowledge, "resolved", lambda engine, plan: plan)
     monkeypatch.setattr(batches, "check_collection", lambda engine, plan: None)
     monkeypatch.setattr(batches, "submit", lambda *words: Submitted(7, 1, 1, 0, 0))
+    monkeypatch.setattr(command, "look", lambda *_, **__: Preflight())
     monkeypatch.setattr(history, "progress", lambda engine, batch: ROW)
     file = tmp_path / "q.txt"
     file.write_text("Who is it?\n")
@@ -43,10 +45,32 @@ def submit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Submit:
             "collection": None,
             "set_": None,
             "filter_": None,
+            "check": False,
+            "yes": False,
         }
         command.submit(file, **(defaults | {"watch_": False, "json": True} | words))
 
     return call
+
+
+def test_a_check_submits_nothing_and_says_by_its_exit_code_how_it_went(
+    submit: Submit, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(batches, "submit", raising(AssertionError("submitted")))
+    for found, code in ((Preflight(), 0), (Preflight([Check("bad", "model", "no such model")]), 1)):
+        monkeypatch.setattr(command, "look", lambda *_, found=found, **__: found)
+        with pytest.raises(typer.Exit) as ended:
+            submit(check=True)
+        said = json.loads(capsys.readouterr().out)
+        assert (ended.value.exit_code, said["ok"]) == (code, code == 0)
+
+
+def test_what_would_fail_is_not_submitted(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "submit", raising(AssertionError("submitted")))
+    bad = Preflight([Check("bad", "model", "gpt-x at OpenAI: no_model: there is none")])
+    monkeypatch.setattr(command, "look", lambda *_, **__: bad)
+    with pytest.raises(CraglineError, match=r"^Nothing was submitted\. model: gpt-x at OpenAI: no_model"):
+        submit(yes=True)
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

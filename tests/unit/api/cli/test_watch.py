@@ -19,7 +19,7 @@ ENGINE: Any = None  # the played database needs none
 def row(**changes: Any) -> dict[str, Any]:
     counts = {"pending": 1, "running": 1, "answered": 0, "gave_up": 0, "failed": 0, "cancelled": 0}
     rest = {"batch_id": 7, "submitted": 2, "status": "open", "rate_per_minute": None, "eta_seconds": None}
-    return counts | rest | {"cost_usd": 0} | changes
+    return counts | rest | {"cost_usd": 0, "saved_usd": 0} | changes
 
 
 DONE = {"pending": 0, "running": 0, "answered": 1, "gave_up": 1}
@@ -103,6 +103,7 @@ def test_ctrl_c_says_that_the_batch_goes_on() -> None:
         ({"rate_per_minute": 0}, "none ended yet"),
         ({"answered": 3, "failed": 1, "rate_per_minute": 12.4}, "3 answered, 1 failed; 12/min"),
         ({"gave_up": 2, "eta_seconds": 95, "cost_usd": 0.01234}, "2 gave up; eta 1 min 35 s; $0.0123"),
+        ({"answered": 2, "cost_usd": 0.5, "saved_usd": 1.25}, "2 answered; $0.5000; $1.2500 saved"),
     ],
 )
 def test_describe(changes: dict[str, Any], expected: str) -> None:

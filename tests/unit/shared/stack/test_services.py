@@ -7,9 +7,11 @@ import pytest
 from shared.errors import StackError
 from shared.settings import Settings
 from shared.stack.services import (
+    api_part,
     beat_part,
     check_graphs,
     child_env,
+    choose_api_port,
     choose_flower_port,
     flower_part,
     worker_part,
@@ -182,3 +184,19 @@ sys.meta_path.insert(0, Finder())
 
 def test_the_graphs_of_this_version_can_run(tmp_path: Path) -> None:
     check_graphs(settings(tmp_path), child_env(settings(tmp_path)))
+
+
+# -- the HTTP API -----------------------------------------------------------------------------------------
+def test_the_api_is_open_to_this_machine_only_with_the_embedded_database(tmp_path: Path) -> None:
+    embedded = api_part(settings(tmp_path), {}, 8585, embedded=True)
+    assert "--embedded" in embedded.command
+    assert "--host=127.0.0.1" in embedded.command
+    assert "--embedded" not in api_part(settings(tmp_path), {}, 8585, embedded=False).command
+    assert embedded.url == "http://127.0.0.1:8585"
+
+
+def test_the_apis_port_is_never_flowers() -> None:
+    port = choose_api_port(None, avoid=[])
+    assert choose_api_port(None, avoid=[port]) != port
+    with pytest.raises(StackError, match="--api-port"):
+        choose_api_port(port, avoid=[port])

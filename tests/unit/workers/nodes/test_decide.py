@@ -193,3 +193,14 @@ def test_the_note_says_that_the_web_is_off_only_when_it_is_wanted() -> None:
 def test_without_any_grade_in_the_state_it_decides_for_nothing_retrieved() -> None:
     update = node()
     assert update["decision"]["why"] == "nothing was retrieved" and update["knowledge"] == []
+
+
+def test_documents_left_ungraded_are_said_and_count_neither_way() -> None:
+    state: Any = {
+        "documents": [document(letter) for letter in "ABCD"],
+        "grades": [grade(R, 0.9), grade(R, 0.8)],
+        "params": params(),
+    }
+    decision = decide(state, Script().resources())["decision"]
+    assert (decision["retrieved"], decision["relevant"], decision["action"]) == (4, 2, "generate")
+    assert decision["why"] == "2 of 2 relevant = 1.00, search at or below 0.7 (2 not graded)"

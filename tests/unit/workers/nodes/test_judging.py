@@ -103,6 +103,7 @@ def test_a_search_that_a_filter_left_empty_is_noted_once(search: Any) -> None:
     notes = search(state, Script(documents=[]).resources())["notes"]
     assert notes == ["filter_matched_nothing: no passage matches page=3"]
     assert "notes" not in search(state | {"notes": notes}, Script(documents=[]).resources())
+    assert "notes" not in search(state, Script(documents=[A]).resources())
 
 
 def test_the_answer_can_end_with_its_sources() -> None:

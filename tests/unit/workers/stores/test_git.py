@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.unit.workers.stores.test_loaders import pdf
 from workers.stores import git
 from workers.stores.chunks import split
 from workers.stores.git import opened, split_ref
 from workers.stores.loaders import LoadedDocument, LoadError
 from workers.stores.loaders.code import load_repository
-from workers.stores.web.address import FetchError
 
 CODE = '"""A module."""\n\nimport os\n\n\ndef first() -> int:\n    return 1\n\n\ndef second() -> int:\n    return 2\n'
 

@@ -1,6 +1,7 @@
 """Each format, and each trouble that files come with."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,15 @@ def test_a_stray_nul_is_replaced_and_said(tmp_path: Path) -> None:
     documents, notes = loaded(written(tmp_path, "nul.txt", "a long enough text with one \0 in it"))
     assert documents[0].text == "a long enough text with one \N{REPLACEMENT CHARACTER} in it"
     assert any("NUL" in note for note in notes)
+
+
+def test_compressed_bytes_are_no_windows_text(tmp_path: Path) -> None:
+    # about a tenth of such bytes are control characters: the limit for a text that is otherwise UTF-8
+    for length in (100, 3_000, 70_000):
+        with pytest.raises(LoadError, match="not text"):
+            loaded(written(tmp_path, "a.txt", random.Random(2).randbytes(length)))
+    [document], notes = loaded(written(tmp_path, "b.txt", b"caf\xe9 \x00 on the crag"))
+    assert "caf\xe9" in document.text and "Windows-1252" in notes[0]
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
@@ -195,6 +205,13 @@ def test_html_says_its_own_encoding(tmp_path: Path) -> None:
     documents, notes = loaded(written(tmp_path, "a.html", body.encode("iso-8859-2")))
     assert "gęślą" in documents[0].text
     assert notes == []
+
+
+@pytest.mark.parametrize("charset", ["undefined", "idna", "punycode", "hex"])
+def test_html_that_names_no_encoding_of_pages_is_still_read(tmp_path: Path, charset: str) -> None:
+    body = f"<meta charset={charset}><p>" + "caf\xe9 on the crag. " * 20 + "<![foo[ x ]]>"
+    [document], _ = loaded(written(tmp_path, "a.html", body.encode("cp1252")))
+    assert document.text.startswith("caf\xe9 on the crag.")
 
 
 # -- PDF -------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from docx import Document
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 
 from tests.unit.workers.stores.test_loaders import loaded, written
 from workers.stores.chunks import split
@@ -168,3 +170,40 @@ def test_csv_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     ):
         with pytest.raises(LoadError, match=said):
             loaded(written(tmp_path, "bad.csv", content))
+
+
+def test_csv_with_the_separator_in_a_line_of_its_own(tmp_path: Path) -> None:
+    [document] = loaded(written(tmp_path, "a.csv", "sep=;\nname;text\nValve;opens, at 12 bar\n"))[0]
+    assert (document.title, document.text) == ("Valve", "name: Valve\ntext: opens, at 12 bar")
+
+
+def test_word_text_in_forms_insertions_and_tables_within_tables(tmp_path: Path) -> None:
+    def wrapped(kind: str, *content: Any) -> Any:
+        element = parse_xml(f"<w:{kind} {nsdecls('w')}/>")
+        for one in content:
+            element.append(one)
+        return element
+
+    def run(text: str, tag: str = "t") -> Any:
+        return parse_xml(f"<w:r {nsdecls('w')}><w:{tag}>{text}</w:{tag}></w:r>")
+
+    def fill(document: Any) -> None:
+        paragraph = document.add_paragraph("Bar: ")
+        paragraph._p.append(wrapped("sdt", wrapped("sdtContent", run("twelve"))))
+        paragraph._p.append(wrapped("ins", run(" or more")))
+        paragraph._p.append(wrapped("del", run(" or less", "delText")))
+        paragraph._p.append(wrapped("moveFrom", run(" moved away")))
+        heading = document.add_heading("In a form", 1)._p
+        text = document.add_paragraph("Filled in.")._p
+        document.element.body.insert(1, wrapped("sdt", wrapped("sdtContent", heading, text)))
+        table = document.add_table(rows=1, cols=2)
+        table.cell(0, 0).text = "outer"
+        table.cell(0, 1).add_table(rows=1, cols=1).cell(0, 0).text = "inner"
+        cell = table.cell(0, 1)._tc
+        cell.append(wrapped("sdt", wrapped("sdtContent", document.add_paragraph("chosen")._p)))
+
+    documents, _ = loaded(word(tmp_path / "f.docx", fill))
+    assert [(one.title, one.text) for one in documents] == [
+        ("In a form", "Bar: twelve or more"),
+        ("In a form", "Filled in.\n\nouter | inner chosen"),
+    ]

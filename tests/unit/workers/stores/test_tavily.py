@@ -172,3 +172,18 @@ def test_the_wait_of_an_earlier_reply_is_not_remembered(serve) -> None:
             search.search(QUERY, 3)
         waits.append(caught.value.retry_after)
     assert waits == [9.0, None]
+
+
+def test_a_result_that_comes_twice_is_one_and_an_endless_score_is_none(serve) -> None:
+    found = [
+        {"title": "t", "url": "u", "content": "same", "score": 0.9},
+        {"title": "t", "url": "u", "content": "same", "score": 0.8},
+        {"title": "t", "url": "u", "content": "other", "score": float("inf")},
+        {"title": "t", "url": "u", "content": "third", "score": 10**400},
+    ]
+    search, _ = search_of(serve(lambda payload: results(*found)))
+    assert [(one["text"], one["score"]) for one in search.search(QUERY, 10)] == [
+        ("same", 0.9),
+        ("other", None),
+        ("third", None),
+    ]

@@ -1,14 +1,16 @@
 """A walk through a site."""
 
 import gzip
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Answer, Site
 from tests.unit.workers.stores.test_loaders import pdf
 from workers.stores.loaders import LoadedDocument, LoadError
-from workers.stores.web import crawl
-from workers.stores.web.address import FetchError
+from workers.stores.web import crawl, page
 from workers.stores.web.crawl import Walk
 from workers.stores.web.fetch import Fetcher
 
@@ -29,10 +31,10 @@ def test_a_page_with_its_title_description_and_language(site: Site) -> None:
     site.article(
         "/", "Valves &amp; pumps", TEXT, "/a", head='<meta name="Description" content="All of them.">'
     )
-    [page], notes, _ = walk(site)
-    assert (page.source, page.path, page.title) == (f"{site.url}/", f"{site.url}/", "Valves & pumps")
-    assert (page.language, page.description, page.page) == ("en", "All of them.", None)
-    assert "twelve bar" in page.text and "Menu" not in page.text
+    [one], notes, _ = walk(site)
+    assert (one.source, one.path, one.title) == (f"{site.url}/", f"{site.url}/", "Valves & pumps")
+    assert (one.language, one.description, one.page) == ("en", "All of them.", None)
+    assert "twelve bar" in one.text and "Menu" not in one.text
     assert notes == []
     assert site.asked == ["/robots.txt", "/"]
 
@@ -213,3 +215,38 @@ def test_one_request_at_a_time(site: Site) -> None:
         site.article(f"/{number}", "x", TEXT)
     walk(site, depth=1)
     assert site.most_open == 1
+
+
+def test_a_hostile_page_costs_only_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.article("/", "Start", TEXT, "/nowhere", "/marked", "/crash", "/good")
+    site.pages["/robots.txt"] = Answer(b"Sitemap: http://[\nSitemap: /map.xml", "text/plain")
+    site.pages["/map.xml"] = Answer(f"<loc>http://[</loc><loc>{site.url}/listed</loc>".encode())
+    site.pages["/nowhere"] = Answer(status=302, headers={"Location": "http://["})
+    site.article("/marked", "Marked", TEXT + "<![foo[ x ]]> <![ ]>", "/beyond")
+    site.article("/crash", "Crash", TEXT)
+    for name in ("good", "beyond", "listed"):
+        site.article(f"/{name}", name, TEXT)
+    real = page.document_of_html
+
+    def crashing(file: Path, *more: Any, **options: Any) -> Any:
+        if file.stem == "crash":
+            raise KeyError("a parser's own bug")
+        return real(file, *more, **options)
+
+    monkeypatch.setattr(page, "document_of_html", crashing)
+    documents, notes, _ = walk(site, depth=2, sitemap=True)
+    assert paths(site, documents) == ["/", "/listed", "/marked", "/good", "/beyond"]
+    said = "\n".join(notes)
+    assert "http://[: not a URL" in said and "/crash: a page that cannot be read (KeyError)" in said
+
+
+@pytest.mark.parametrize("charset", ["x-unknown", "hex", "undefined", "idna", "punycode", "unicode_escape"])
+def test_an_odd_charset_hides_no_wish(site: Site, charset: str) -> None:
+    site.article("/", "Start", TEXT, "/secret", "/good")
+    site.article("/secret", "Secret", TEXT + " caf\xe9", head='<meta name="robots" content="noindex">')
+    body = str(site.pages["/secret"]).encode("latin-1")
+    site.pages["/secret"] = Answer(body, f"text/html; charset={charset}")
+    site.article("/good", "Good", TEXT)
+    documents, notes, _ = walk(site, depth=1)
+    assert paths(site, documents) == ["/", "/good"]
+    assert any("/secret: asks not to be indexed" in one for one in notes)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Answer, Site
 from workers.stores.web import fetch
-from workers.stores.web.address import FetchError
 from workers.stores.web.fetch import Fetcher
 
 
@@ -85,6 +85,8 @@ def test_each_redirect_is_checked_anew(site: Site) -> None:
         ("file:///etc/passwd", "only http"),
         ("gopher://x.example/", "only http"),
         ("http://me:secret-word@x.example/", "user name or password"),
+        ("http://[", "not a URL"),
+        ("//[x]/", "not a URL"),
     ],
 )
 def test_a_redirect_leads_nowhere_else(

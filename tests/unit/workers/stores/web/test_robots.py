@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Answer, Site
 from workers.stores.web import robots
-from workers.stores.web.address import FetchError
 from workers.stores.web.fetch import Fetcher
 from workers.stores.web.robots import Robots, turn
 

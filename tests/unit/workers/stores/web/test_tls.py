@@ -9,11 +9,11 @@ from pathlib import Path
 import httpcore
 import pytest
 
+from shared.addresses import FetchError
 from tests.fakes.site import Site
 from workers.stores import git
 from workers.stores.git import opened
 from workers.stores.loaders import LoadError
-from workers.stores.web.address import FetchError
 from workers.stores.web.fetch import Fetcher
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from workers.stores.web.address import FetchError, checked_addresses, refusal, resolve
+from shared.addresses import FetchError, checked_addresses, refusal, resolve
 
 
 @pytest.mark.parametrize(
