@@ -6,6 +6,7 @@ one who did everything once, and every run comes to the end that it would have c
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -82,15 +83,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     # -- workers in the middle of a node ---------------------------------------------------------------------
     @precondition(lambda self: self.messages)
-    @rule(several=st.lists(st.tuples(which, places), min_size=1, max_size=3))
-    def workers_begin(self, several: list[tuple[int, str]]) -> None:
-        for at, where in several:
+    @rule(several=st.lists(st.tuples(which, places, st.booleans()), min_size=1, max_size=3))
+    def workers_begin(self, several: list[tuple[int, str, bool]]) -> None:
+        for at, where, overtaken in several:
             if self.messages and len(self.held) < 3:
                 message = self._take(at)
                 if message.branch == JOIN:
                     self._publish(*self.world.run(message))
                 else:
                     self._begin(message, where)
+                    if overtaken and self.held:
+                        self.a_worker_is_overtaken(len(self.held) - 1, where, "fine", True)
 
     @precondition(lambda self: self.held)
     @rule(at=which, what=troubles)
@@ -243,10 +246,30 @@ LONG = settings(SHORT, max_examples=300, phases=tuple(Phase))
 PARAMS = {"enough_relevant": 1, "max_steps": 60}
 
 
-def test_no_order_of_messages_and_mishaps_changes_what_comes_of_a_batch(database: Engine) -> None:
+def machine_on(database: Engine) -> type[AnyOrder]:
     class Here(AnyOrder):
         pass
 
     Here.database = database
+    return Here
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_who_was_overtaken_ends_while_the_other_works(database: Engine, place: str) -> None:
+    """One of the orders, and the rarest to be found by chance: both have run the node, and one counts."""
     with registered():
-        run_machine(Here, settings=LONG if settings.get_current_profile_name() == "chaos" else SHORT)
+        machine = machine_on(database)()
+        try:
+            machine.begin_with(["line"], "off")
+            machine.workers_begin([(0, place, True), (0, place, False)])
+            machine.holds()
+            assert any(held.at_work for held in machine.held)
+        finally:
+            machine.teardown()
+
+
+def test_no_order_of_messages_and_mishaps_changes_what_comes_of_a_batch(database: Engine) -> None:
+    with registered():
+        run_machine(
+            machine_on(database), settings=LONG if settings.get_current_profile_name() == "chaos" else SHORT
+        )
