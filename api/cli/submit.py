@@ -125,7 +125,7 @@ def submit(
             "max_cost_usd": max_cost,
             "max_tokens": max_tokens,
         }
-        options |= {"priority": priority, "weight": weight, "max_in_flight": max_in_flight}
+        options |= {"priority": priority, "weight": weight, "max_in_flight": max_in_flight, "reuse": reuse}
         _submit_there(there, file, options, watch_=watch_, json=json)
         return
     caps = Caps(max_cost, max_tokens)

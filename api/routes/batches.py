@@ -177,7 +177,7 @@ def submit_file(
         # a request that is sent again is answered as before, whatever has changed since
         done = batches.submitted_before(engine, request) if key else None
         if done is None:
-            plan = make_plan(state.settings, options.pipeline, sets, options.collection)
+            plan = make_plan(state.settings, options.pipeline, sets, options.collection, options.reuse)
             questions = opened(file, options)
             plan = knowledge.resolved(engine, plan)
             batches.check_collection(engine, plan)
