@@ -42,13 +42,25 @@ def database_url(settings: Settings) -> str:
     return part_url(settings, "postgres")
 
 
+_CONNECT = {
+    "application_name": "cragline",
+    "connect_timeout": 10,
+    # A server that has vanished (its host is gone, the network is cut) sends no goodbye; without these its
+    # connections would be waited on for a quarter of an hour or two, and with them threads and heartbeats.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # milliseconds; Linux only, and ignored elsewhere
+}
+
+
 def make_engine(url: str, *, pool_size: int = 5) -> Engine:
     engine = create_engine(
         sqlalchemy_url(url),
         pool_size=pool_size,
         max_overflow=pool_size + 2,
         pool_pre_ping=True,  # a restarted Postgres must not fail the first query of each pooled connection
-        connect_args={"connect_timeout": 10, "application_name": "cragline"},
+        connect_args=_CONNECT,
     )
     event.listen(engine, "connect", _read_every_time)
     return engine

@@ -20,6 +20,7 @@ from workers.runner.runtime import Runtime
 from workers.runner.tasks import register
 
 log = structlog.get_logger()
+TICK_EXPIRES = 300.0  # seconds
 settings = get_settings()
 app = make_app(settings)
 app.conf.update(
@@ -28,27 +29,28 @@ app.conf.update(
     result_backend_max_retries=30,
     result_expires=86400,  # chord counters; a chord older than that is the reconciler's
     beat_schedule={
-        # `expires`: what piled up while no worker ran is worth one tick, not a thousand
+        # `expires`: what piled up while no worker ran is worth a tick, not thousands. It is a time of beat's clock
+        # that the worker compares with its own, so it allows for hosts whose clocks differ by minutes.
         "dispatch": {
             "task": "cragline.dispatch",
             "schedule": 1.0,
             "kwargs": {"beat": True},
-            "options": {"queue": CONTROL, "expires": 5, "ignore_result": True},
+            "options": {"queue": CONTROL, "expires": TICK_EXPIRES, "ignore_result": True},
         },
         "reconcile": {
             "task": "cragline.reconcile",
             "schedule": 2.0,
-            "options": {"queue": CONTROL, "expires": 5, "ignore_result": True},
+            "options": {"queue": CONTROL, "expires": TICK_EXPIRES, "ignore_result": True},
         },
         "webhooks": {
             "task": "cragline.deliver_webhooks",
             "schedule": 5.0,
-            "options": {"queue": WEB, "expires": 5, "ignore_result": True},
+            "options": {"queue": WEB, "expires": TICK_EXPIRES, "ignore_result": True},
         },
         "ingest": {
             "task": "cragline.wake_ingest",
             "schedule": 15.0,
-            "options": {"queue": CONTROL, "expires": 15, "ignore_result": True},
+            "options": {"queue": CONTROL, "expires": TICK_EXPIRES, "ignore_result": True},
         },
     },
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from shared.errors import PermanentError, Postponed, TransientError
 from shared.queue import CONTROL
@@ -39,7 +39,7 @@ class Message:
 
 
 class WorkerDied(BaseException):
-    """As if by kill -9: nothing of the runner may answer it."""
+    """As if by kill -9: nothing of the runner may answer it, and nothing more reaches the database."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,17 @@ class World:
     def __init__(self, database: Engine) -> None:
         self.bench = Bench(database, lease_seconds=600, heartbeat_seconds=1)
         self.bench.make_resources = lambda _plan, recorder: _Tools(self, recorder)  # type: ignore[assignment, return-value]
+        event.listen(database, "before_cursor_execute", self._bury)
         self.fate = Fate()  # of the next node that runs in the test's own thread
         self.broken: set[int] = set()  # runs in which a node failed for good
         self.wrong: list[str] = []  # what a call found that must not be
         self.ended: dict[tuple[int, int], tuple[Any, ...]] = {}  # by (run, round), as first seen
+
+    @staticmethod
+    def _bury(*_args: Any) -> None:
+        """Before each statement: `finally` blocks run in a thread that dies here, as they would not in a kill."""
+        if _mine.dead:
+            raise WorkerDied
 
     def run(self, message: Message) -> list[Publication]:
         """Deliver a message here and now; what is published then. Nothing where the worker dies."""
@@ -182,6 +189,8 @@ class World:
             return self._published(message, *self.bench.run(message.run, message.step, message.branch))
         except WorkerDied:
             return []
+        finally:
+            _mine.dead = False
 
     def _join(self, message: Message) -> list[Publication]:
         following = self.bench.join(message.run, message.step)
@@ -245,6 +254,7 @@ class World:
             case "postponed":
                 raise Postponed(0.0, "not now")
             case "dies":
+                _mine.dead = True
                 raise WorkerDied
             case "overrun":  # its lease runs out, and the claim is given to the next
                 self.bench.lose(run_id)
@@ -274,11 +284,13 @@ class World:
 
     def forget(self) -> None:
         """So that the next example finds nothing. Transitions stay; nobody asks for those of runs that are gone."""
+        event.remove(self.bench.engine, "before_cursor_execute", self._bury)
         self.bench.execute("DELETE FROM batches")
 
 
 class _Mine(threading.local):
     held: Held | None = None
+    dead = False
 
 
 _mine = _Mine()

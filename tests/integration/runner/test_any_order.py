@@ -6,6 +6,7 @@ one who did everything once, and every run comes to the end that it would have c
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -43,8 +44,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.graph_of: dict[int, str] = {}
 
     # -- work --------------------------------------------------------------------------------------------
-    @initialize(graphs=st.lists(st.sampled_from(sorted(CALM)), min_size=1, max_size=2))
-    def begin_with(self, graphs: list[str]) -> None:
+    @initialize(
+        graphs=st.lists(st.sampled_from(sorted(CALM)), min_size=1, max_size=2),
+        reuse=st.sampled_from(["off", "all"]),
+    )
+    def begin_with(self, graphs: list[str], reuse: str) -> None:
+        self.bench.settings = self.bench.settings.model_copy(update={"reuse": reuse})
         for graph in graphs:
             batch = self.bench.submit(["One?", "Two?"], graph, **PARAMS)
             self.batches.append(batch)
@@ -78,29 +83,34 @@ class AnyOrder(RuleBasedStateMachine):
 
     # -- workers in the middle of a node ---------------------------------------------------------------------
     @precondition(lambda self: self.messages)
-    @rule(several=st.lists(st.tuples(which, places), min_size=1, max_size=3))
-    def workers_begin(self, several: list[tuple[int, str]]) -> None:
-        for at, where in several:
+    @rule(several=st.lists(st.tuples(which, places, st.booleans()), min_size=1, max_size=3))
+    def workers_begin(self, several: list[tuple[int, str, bool]]) -> None:
+        for at, where, overtaken in several:
             if self.messages and len(self.held) < 3:
                 message = self._take(at)
                 if message.branch == JOIN:
                     self._publish(*self.world.run(message))
                 else:
                     self._begin(message, where)
+                    if overtaken and self.held:
+                        self.a_worker_is_overtaken(len(self.held) - 1, where, "fine", True)
 
     @precondition(lambda self: self.held)
     @rule(at=which, what=troubles)
     def a_worker_ends(self, at: int, what: str) -> None:
         self._finish(what, at)
 
-    @precondition(lambda self: 0 < len(self.held) < 4)
-    @rule(at=which, where=places)
-    def a_worker_is_overtaken(self, at: int, where: str) -> None:
-        """It is slow, not dead: its claim is given to another, and both are at the same node."""
-        message = self.held[at % len(self.held)].message
-        self.bench.lose(message.run)
+    @precondition(lambda self: self.held)
+    @rule(at=which, where=places, what=troubles, meanwhile=st.booleans())
+    def a_worker_is_overtaken(self, at: int, where: str, what: str, meanwhile: bool) -> None:
+        """It is slow, not dead: its claim is given to another. `meanwhile`: it ends while that one works."""
+        slow = self.held.pop(at % len(self.held))
+        self.bench.lose(slow.message.run)
         reconcile.take_back_lost(self.bench.engine)
-        self._begin(message, where)
+        self._begin(slow.message, where)
+        self.held.insert(0, slow)
+        if meanwhile:
+            self._finish(what, 0)
 
     @precondition(lambda self: self.held)
     @rule(at=which, verb=st.sampled_from([control.pause, control.cancel]))
@@ -236,10 +246,30 @@ LONG = settings(SHORT, max_examples=300, phases=tuple(Phase))
 PARAMS = {"enough_relevant": 1, "max_steps": 60}
 
 
-def test_no_order_of_messages_and_mishaps_changes_what_comes_of_a_batch(database: Engine) -> None:
+def machine_on(database: Engine) -> type[AnyOrder]:
     class Here(AnyOrder):
         pass
 
     Here.database = database
+    return Here
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_who_was_overtaken_ends_while_the_other_works(database: Engine, place: str) -> None:
+    """One of the orders, and the rarest to be found by chance: both have run the node, and one counts."""
     with registered():
-        run_machine(Here, settings=LONG if settings.get_current_profile_name() == "chaos" else SHORT)
+        machine = machine_on(database)()
+        try:
+            machine.begin_with(["line"], "off")
+            machine.workers_begin([(0, place, True), (0, place, False)])
+            machine.holds()
+            assert any(held.at_work for held in machine.held)
+        finally:
+            machine.teardown()
+
+
+def test_no_order_of_messages_and_mishaps_changes_what_comes_of_a_batch(database: Engine) -> None:
+    with registered():
+        run_machine(
+            machine_on(database), settings=LONG if settings.get_current_profile_name() == "chaos" else SHORT
+        )

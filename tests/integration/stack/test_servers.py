@@ -4,7 +4,9 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ import psycopg
 import pytest
 import redis
 
+from shared.db import make_engine
 from shared.errors import StackError
 from shared.stack import postgres_user
 from shared.stack.postgres import postgres_part
@@ -306,3 +309,17 @@ def test_signals_of_the_stop_are_in_order() -> None:
     from shared.stack.postgres import STOPS
 
     assert [number for number, _ in STOPS] == [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others name the options differently")
+def test_a_connection_to_a_postgres_that_has_vanished_is_given_up(servers: Servers) -> None:
+    """Its host gives no answer any more: the kernel asks after ten seconds, and waits for thirty at most."""
+    names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    engine = make_engine(servers.database_url, pool_size=1)
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with socket.socket(fileno=os.dup(driver.fileno())) as wire:
+            asked = [wire.getsockopt(socket.IPPROTO_TCP, name) for name in names]
+    engine.dispose()
+    assert asked == [10, 5, 3, 30_000]
