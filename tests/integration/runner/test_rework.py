@@ -19,7 +19,7 @@ from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.pipelines import adapters
 
 FAILED = Chosen()
-NOTHING_RELEVANT = dict.fromkeys("ABCW", ("irrelevant", 0.1))
+NOTHING_RELEVANT = dict.fromkeys("ABCW", ("not_relevant", 0.1))
 
 
 class Fan:
@@ -402,11 +402,10 @@ def test_a_fork_before_at_and_after_a_fan_out_comes_to_the_same(bench: Bench, fa
     ("name", "says"),
     [
         ("crag", {"verdicts": NOTHING_RELEVANT}),
-        ("self_rag", {"verdicts": NOTHING_RELEVANT}),
         ("self_rag", {"grounded": (False,)}),
         ("adaptive", {"useful": (False,), "verdicts": dict.fromkeys("ABCW", ("relevant", 0.9))}),
     ],
-    ids=["crag without relevant documents", "self_rag likewise", "self_rag ungrounded", "adaptive useless"],
+    ids=["crag without relevant documents", "self_rag ungrounded", "adaptive useless"],
 )
 def test_a_fork_from_any_step_of_a_run_that_was_reworked_comes_to_the_same(
     bench: Bench, three: Script, name: str, says: dict[str, Any]
