@@ -21,11 +21,12 @@ CSP = (
 SECURITY_HEADERS = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-UPLOADS = ("/v1/batches", "/v1/ingests", "/batches", "/upload")  # where files may be sent to
+UPLOADS = ("/v1/batches", "/v1/ingests", "/upload", "/upload/look")  # where files may be sent to
 _MB = 1_000_000
 _CLIENT_LEFT = 499  # in the log only
 SMALL = 1 * _MB  # bytes of any other body

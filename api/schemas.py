@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from shared.settings import Reuse
+
 MAX_ID = 2**63 - 1  # what Postgres counts to
 BatchName = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -68,6 +70,10 @@ class BatchOptions(BaseModel):
     priority: int | None = Field(None, description="Higher ones are admitted first. Left out: 0.")
     weight: float | None = Field(None, description="The share of the window among equals. Left out: 1.")
     max_in_flight: int | None = Field(None, description="Runs of it at once; 0 or left out: no cap.")
+    reuse: Reuse | None = Field(
+        None,
+        description="Identical work is done once: in no case, in the batch, or in all batches that say so.",
+    )
     max_cost_usd: float | None = Field(None, description="Pause before it has cost more. Left out: no cap.")
     max_tokens: int | None = Field(None, description="Pause before it has taken more. Left out: no cap.")
     callback_url: str | None = Field(

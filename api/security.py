@@ -24,6 +24,7 @@ from shared import keys
 from shared.keys import SCOPES, Principal, Scope
 
 LOCAL = Principal("local", frozenset(SCOPES))
+COOKIE = "cragline_key"  # set by the page's login
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _bearer = HTTPBearer(
@@ -84,10 +85,12 @@ def authenticate(request: Request) -> Principal:
 
 
 def _given(request: Request) -> tuple[str, str | None]:
-    """How the request says who it is, and its key: a bearer token, or the password of Basic auth (which a
-    browser asks for by itself)."""
+    """How the request says who it is, and its key: a bearer token, the password of Basic auth (which a
+    browser asks for by itself), or the cookie of the page."""
     kind, _, value = request.headers.get("authorization", "").partition(" ")
     kind, value = kind.lower(), value.strip()
+    if not kind and (cookie := request.cookies.get(COOKIE)) and not is_local(request):
+        return "cookie", cookie
     if kind == "basic":
         try:
             decoded = base64.b64decode(value, validate=True).decode()
@@ -118,7 +121,9 @@ def _refuse_other_sites(request: Request) -> None:
     own = f"{request.url.scheme}://{request.headers.get('host', '')}"
     site = request.headers.get("sec-fetch-site", "none")
     foreign = site not in ("none", "same-origin") and request.method not in _SAFE
-    if foreign or (origin is not None and origin.lower() != own.lower()):
+    # what the browser says of the site holds behind a proxy too, where the scheme looks different from here
+    other = site != "same-origin" and origin is not None and origin.lower() != own.lower()
+    if foreign or other:
         raise ApiError(403, "other-site", "Pages of other sites may not ask here without a bearer key.")
 
 

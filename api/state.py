@@ -23,11 +23,13 @@ class ApiState:
     def __init__(self, settings: Settings, engine: Engine | None, *, open_on_loopback: bool) -> None:
         from api.metrics import Metrics
         from api.security import Rates
+        from api.web.figures import Figures
 
         self.settings = settings
         self.open_on_loopback = open_on_loopback
         self.rates: Rates = Rates(settings.api_rate)
         self.metrics: Metrics = Metrics()
+        self.figures: Figures = Figures()
         self.streams = 0  # progress streams that are open
         self._engine = engine
         self._queue: Any = None

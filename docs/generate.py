@@ -1,4 +1,5 @@
-"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, openapi.json, parts of others.
+"""Writes what the handbook takes from the code: settings.md, cli.md, schema.md, openapi.json, parts of others;
+and for the page at `/` the compiled graphs, which the API's side cannot import.
 
 python docs/generate.py           write the pages
 python docs/generate.py --check   write nothing; exit code 1 names the pages that are stale
@@ -30,6 +31,7 @@ from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.pipelines import adapters
 
 DOCS = Path(__file__).resolve().parent
+PAGE_GRAPHS = "../api/web/pipelines.json"
 NOTICE = "<!-- Written by docs/generate.py. Change the code, then run `make docs`. -->"
 _GROUP = re.compile(r"^    # -- (.+?) -+$")
 _FIELD = re.compile(r"^    (\w+): ")
@@ -40,6 +42,7 @@ def main() -> int:
     pages = {"settings.md": settings_page(), "cli.md": cli_page(), "schema.md": schema_page()}
     pages |= {name: marked_page(name) for name in ("pipelines.md", "history.md")}
     pages["openapi.json"] = openapi_document()
+    pages[PAGE_GRAPHS] = page_graphs()
     stale = [name for name, text in pages.items() if _read(name) != text]
     if "--check" in sys.argv[1:]:
         for name in stale:
@@ -271,6 +274,18 @@ def diagram(adapter: GraphAdapter) -> str:
     drawn = adapter.compiled.get_graph().draw_mermaid()
     bare = re.sub(r"<hr/>.*?</small>", "", drawn, flags=re.DOTALL).replace("\t", "  ")
     return f"```mermaid\n{bare.strip()}\n```\n"
+
+
+def page_graphs() -> str:
+    """Nodes and edges of each compiled graph, as LangGraph gives them."""
+    made = {}
+    for name, adapter in adapters().items():
+        drawn = adapter.compiled.get_graph()
+        made[name] = {
+            "nodes": list(drawn.nodes),
+            "edges": [[edge.source, edge.target] for edge in drawn.edges],
+        }
+    return json.dumps(made, indent=1) + "\n"
 
 
 def node_table(adapter: GraphAdapter) -> str:

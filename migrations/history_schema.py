@@ -7,12 +7,11 @@ that uses it is edited in the same commit. Unlike the files in `migrations/views
 they are only ever run against the newest tables.
 
 A file makes one view or function. Its first comment becomes the comment of the object, and the comment
-behind a column becomes the comment of that column. `-- needs: TABLE` leaves a file out, and `[needs TABLE.COLUMN]`
-at the end of a line that line, as long as there is none. Files are run in the order of their names.
+behind a column becomes the comment of that column. Files are run in the order of their names.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -32,8 +31,6 @@ _ABOUT = (
 _MADE = re.compile(r"^CREATE (VIEW|FUNCTION) history\.(\w+)", re.MULTILINE)
 _HEAD = re.compile(r"\A(?:-- .*\n)+")
 _COLUMN = re.compile(r"^(?!--).*?(\w+),?[ ]+-- (.+)$", re.MULTILINE)
-_NEEDS = re.compile(r"^-- needs: (\w+)$", re.MULTILINE)
-_LINE_NEEDS = re.compile(r" \[needs (\w+)\.(\w+)\]$")
 
 log = structlog.get_logger()
 
@@ -46,22 +43,13 @@ class Made:
     name: str
     about: str
     columns: dict[str, str]
-    needs: tuple[str, ...]
     statement: str
 
 
-def files(there: Collection[tuple[str, str]] | None = None) -> Iterator[Made]:
-    """Every object of the schema, in the order in which they are made. `there`: the (table, column) pairs
-    there are; None: all."""
+def files() -> Iterator[Made]:
+    """Every object of the schema, in the order in which they are made."""
     for path in sorted(FILES.glob("*.sql")):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        kept = [_LINE_NEEDS.sub("", line) for line in lines if _wanted(line, there)]
-        yield read("\n".join(kept) + "\n")
-
-
-def _wanted(line: str, there: Collection[tuple[str, str]] | None) -> bool:
-    needs = _LINE_NEEDS.search(line)
-    return needs is None or there is None or (needs[1], needs[2]) in there
+        yield read(path.read_text(encoding="utf-8"))
 
 
 def read(text: str) -> Made:
@@ -69,9 +57,9 @@ def read(text: str) -> Made:
     (made,) = _MADE.finditer(text)
     head = _HEAD.match(text)
     assert head is not None, f"history.{made[2]} begins with a comment"
-    lines = [line.removeprefix("-- ") for line in head[0].splitlines() if not _NEEDS.match(line)]
+    lines = [line.removeprefix("-- ") for line in head[0].splitlines()]
     columns = dict(_COLUMN.findall(text[head.end() :]))
-    return Made(made[1], made[2], " ".join(lines), columns, tuple(_NEEDS.findall(text)), text)
+    return Made(made[1], made[2], " ".join(lines), columns, text)
 
 
 def fingerprint() -> str:
@@ -115,17 +103,9 @@ def drop(connection: Connection) -> None:
 def make(connection: Connection) -> None:
     """Make every view and function, with its comments, and let the reader read."""
     driver = _driver(connection)
-    there = {
-        (table, column)
-        for table, column in driver.execute(
-            "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'"
-        ).fetchall()
-    }
-    tables = {table for table, _ in there}
-    for made in files(there):
-        if tables.issuperset(made.needs):
-            driver.execute(made.statement)
-            _comment(driver, made)
+    for made in files():
+        driver.execute(made.statement)
+        _comment(driver, made)
     driver.execute(
         sql.SQL("COMMENT ON SCHEMA {} IS {}").format(
             sql.Identifier(SCHEMA), sql.Literal(f"{_ABOUT} [{fingerprint()}]")

@@ -159,6 +159,8 @@ def submit(
             if earlier is not None:
                 return earlier
             extra = terms.columns() | (request.columns() if request else {})
+            if request is not None and request.owner is not None:
+                plan = plan.model_copy(update={"reuse_owner": request.owner})
             batch_id = _add_batch(cursor, plan, name, source, month, extra)
             if terms.caps.any:
                 cursor.execute("INSERT INTO budgets (batch_id) VALUES (%s)", (batch_id,))

@@ -52,10 +52,15 @@ SELECT id FROM batches
 
 def find_batches(engine: Engine, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
     """Batches, newest first, each as a row of `batch_progress`, which counts only those that are shown."""
-    with transaction(engine) as session:
-        ids = list(session.scalars(text(_FIND), {**asdict(wanted), "limit": limit}))
+    ids = find_ids(engine, wanted, limit)
     query = "SELECT * FROM batch_progress WHERE batch_id = ANY (:ids) ORDER BY batch_id DESC"
     return _rows(engine, query, ids=ids) if ids else []
+
+
+def find_ids(engine: Engine, wanted: Wanted, limit: int) -> list[int]:
+    """The numbers of batches, newest first."""
+    with transaction(engine) as session:
+        return list(session.scalars(text(_FIND), {**asdict(wanted), "limit": limit}))
 
 
 def owner_of_batch(engine: Engine, batch_id: int) -> str | None:

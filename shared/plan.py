@@ -210,6 +210,7 @@ class Plan(BaseModel):
     prices: dict[str, tuple[float, float]] = {}  # model -> USD per million tokens, before the list prices
     prompts: dict[str, str] = {}  # prompt name -> version; written by the first admission
     reuse: Reuse = "off"  # whose identical work is taken over, and given; a plan without it is an old one
+    reuse_owner: str = ""  # of the API key it was submitted with: work is shared with nobody else's batches
     reuse_days: float = 30.0
     reuse_web_hours: float = 24.0
 

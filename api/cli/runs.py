@@ -114,11 +114,11 @@ def _line(step: dict[str, Any]) -> list[Any]:
         f"{step['duration_ms']:.0f}",
         step["came_from"],
         step["goes_to"],
-        _what(step),
+        what_happened(step),
     ]
 
 
-def _what(step: dict[str, Any]) -> str:
+def what_happened(step: dict[str, Any]) -> str:
     """The one thing of a step that a reader wants to see."""
     if step["error"]:
         return str(step["error"])

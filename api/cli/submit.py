@@ -108,6 +108,8 @@ def submit(
         preview.show(open_questions(file, column, sheet=sheet, header_row=header_row), Console(), json=json)
         return
     if there := remote.at(server):
+        if check:
+            raise UsageError("--check looks at the models and the store from here; it cannot with --server.")
         options: dict[str, Any] = {
             "pipeline": pipeline,
             "column": column,
@@ -123,7 +125,7 @@ def submit(
             "max_cost_usd": max_cost,
             "max_tokens": max_tokens,
         }
-        options |= {"priority": priority, "weight": weight, "max_in_flight": max_in_flight}
+        options |= {"priority": priority, "weight": weight, "max_in_flight": max_in_flight, "reuse": reuse}
         _submit_there(there, file, options, watch_=watch_, json=json)
         return
     caps = Caps(max_cost, max_tokens)

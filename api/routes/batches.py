@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -35,6 +35,9 @@ from shared.control import Share
 from shared.errors import CraglineError, IntakeError
 from shared.keys import Principal
 from shared.plan import make_plan, with_filters
+
+if TYPE_CHECKING:
+    from api.intake import QuestionFile
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 MAX_JSON = 16_000_000  # bytes of a JSON document, which is in memory while it is read
@@ -97,13 +100,13 @@ async def submit_batch(
             options, sets, file, digest = await _from_json(request, folder)
         else:
             received = await uploads.receive(request, folder, query.filename)
-            options, sets = await run_in_threadpool(_from_form, query, received.fields)
+            options, sets = await run_in_threadpool(options_of_form, query, received.fields)
             if len(received.files) != 1:
                 count = len(received.files)
                 raise ApiError(422, "form", f"There are {count} files in the form; one is taken, as `file`.")
             file, digest = received.files[0], received.digests[0]
-        key = None if idempotency_key is None else (idempotency_key, _digest(options, sets, file, digest))
-        submitted = await run_in_threadpool(_submit, state, principal, options, sets, file, key)
+        key = None if idempotency_key is None else (idempotency_key, digest_of(options, sets, file, digest))
+        submitted = await run_in_threadpool(submit_file, state, principal, options, sets, file, key)
     background.add_task(state.wake_dispatcher)
     response.headers["Location"] = f"/v1/batches/{submitted.batch_id}"
     if submitted.repeated:
@@ -130,7 +133,7 @@ def _parsed(body: bytes, folder: Path) -> tuple[BatchOptions, dict[str, Any], Pa
     return options, parsed.settings, file, sha256(lines).hexdigest()
 
 
-def _from_form(query: BatchQuery, fields: dict[str, list[str]]) -> tuple[BatchOptions, dict[str, Any]]:
+def options_of_form(query: BatchQuery, fields: dict[str, list[str]]) -> tuple[BatchOptions, dict[str, Any]]:
     """The options of the query, and those that the form has fields for. Raises RequestValidationError."""
     given: dict[str, Any] = {
         name: values if name in ("set", "filter") else values[-1] for name, values in fields.items()
@@ -152,13 +155,13 @@ def _invalid(error: ValidationError) -> RequestValidationError:
     )
 
 
-def _digest(options: BatchOptions, sets: dict[str, Any], file: Path, content: str) -> str:
+def digest_of(options: BatchOptions, sets: dict[str, Any], file: Path, content: str) -> str:
     """What makes two requests the same: the options, the file's name and its content."""
     told = [options.model_dump(), sets, file.name, content]
     return sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _submit(
+def submit_file(
     state: ApiState,
     principal: Principal,
     options: BatchOptions,
@@ -166,8 +169,7 @@ def _submit(
     file: Path,
     key: tuple[str, str] | None,
 ) -> SubmittedBatch:
-    from api.intake import open_questions  # its readers take a while to import
-
+    """Store a file of questions as a batch. `key`: of idempotency, with the digest of what was sent."""
     engine = state.engine
     callback = deliveries.checked_callback(state.settings, options.callback_url)
     request = batches.Request(principal.owner, callback, *(key or (None, "")))
@@ -175,10 +177,8 @@ def _submit(
         # a request that is sent again is answered as before, whatever has changed since
         done = batches.submitted_before(engine, request) if key else None
         if done is None:
-            plan = make_plan(state.settings, options.pipeline, sets, options.collection)
-            questions = open_questions(
-                file, options.column, sheet=options.sheet, header_row=options.header_row
-            )
+            plan = make_plan(state.settings, options.pipeline, sets, options.collection, options.reuse)
+            questions = opened(file, options)
             plan = knowledge.resolved(engine, plan)
             batches.check_collection(engine, plan)
             rows = _within(questions.rows(), state.settings.api_max_rows)
@@ -190,7 +190,7 @@ def _submit(
     except batches.OtherBody as error:
         raise ApiError(409, "idempotency-key", str(error)) from None
     except CraglineError as error:
-        raise _without(file.parent, error) from None
+        raise without_folder(file.parent, error) from None
     source = history.batch_details(engine, done.batch_id)["source"]
     return SubmittedBatch(
         batch_id=done.batch_id,
@@ -204,6 +204,13 @@ def _submit(
     )
 
 
+def opened(file: Path, options: BatchOptions) -> "QuestionFile":
+    """The file as it was understood. Raises IntakeError or UsageError."""
+    from api.intake import open_questions  # its readers take a while to import
+
+    return open_questions(file, options.column, sheet=options.sheet, header_row=options.header_row)
+
+
 def _within(rows: Iterator[Row], most: int) -> Iterator[Row]:
     for count, row in enumerate(rows, 1):
         if count > most:
@@ -211,7 +218,7 @@ def _within(rows: Iterator[Row], most: int) -> Iterator[Row]:
         yield row
 
 
-def _without(folder: Path, error: CraglineError) -> CraglineError:
+def without_folder(folder: Path, error: CraglineError) -> CraglineError:
     """The error without the place of the temporary file, which tells nobody anything."""
     told = str(error)
     if str(folder) in told:

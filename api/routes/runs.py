@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 def get_run(request: Request, principal: Reader, run_id: RunId) -> RunDetails:
     """A run with its timeline: every node, branch and attempt, from where to where, with the grades."""
     engine = state_of(request).engine
-    details = _visible_run(engine, principal, run_id)
+    details = visible_run(engine, principal, run_id)
     more = {"timeline": history.timeline(engine, run_id), "open": history.open_claims(engine, run_id)}
     return RunDetails.model_validate(plain(details | more))
 
@@ -31,7 +31,7 @@ def get_run(request: Request, principal: Reader, run_id: RunId) -> RunDetails:
 def fork_run(request: Request, principal: Submitter, run_id: RunId, fork: Fork) -> Forked:
     """What if: go on from the middle of a run, with other numbers, as a new run in a batch of its own."""
     state = state_of(request)
-    _visible_run(state.engine, principal, run_id)
+    visible_run(state.engine, principal, run_id)
     made = rework.fork(
         state.engine,
         run_id,
@@ -45,7 +45,7 @@ def fork_run(request: Request, principal: Submitter, run_id: RunId, fork: Fork) 
     return Forked.model_validate(plain(asdict(made)))
 
 
-def _visible_run(engine: Engine, principal: Principal, run_id: int) -> dict[str, Any]:
+def visible_run(engine: Engine, principal: Principal, run_id: int) -> dict[str, Any]:
     """The run, when `principal` may see its batch. Raises NotFound, in the same words for both cases."""
     details = history.run_details(engine, run_id)
     try:

@@ -15,8 +15,8 @@ SELECT id AS run_id,                         -- the run's number
        round,                                -- 1, and one more for each retry of the run
        first_step,                           -- the superstep with which its present course began
        forked_from,                          -- the run whose course it goes on from; NULL: it is no fork
-       reused_from,                          -- the run whose answer was taken over; NULL: it was worked out [needs runs.reused_from]
-       saved_usd,                            -- what that run had cost, and this one therefore did not [needs runs.saved_usd]
+       reused_from,                          -- the run whose answer was taken over; NULL: it was worked out
+       saved_usd,                            -- what that run had cost, and this one therefore did not
        admitted_at,                          -- when the dispatcher took it up
        ended_at,                             -- when it got its disposition
        extract(epoch FROM ended_at - admitted_at)::numeric(14, 3) AS seconds  -- from admission to disposition

@@ -20,7 +20,7 @@ SELECT id AS call_id,                        -- the call's number
        output_tokens,                        -- tokens that came back
        cost_usd,                             -- cost in US dollars; NULL where the price is not known
        duration_ms,                          -- how long it took, in milliseconds
-       reused_from,                          -- the row of this view whose result was taken over; NULL: it was asked [needs model_calls.reused_from]
-       saved_usd,                            -- what that one had cost [needs model_calls.saved_usd]
+       reused_from,                          -- the row of this view whose result was taken over; NULL: it was asked
+       saved_usd,                            -- what that one had cost
        called_at                             -- when it was stored
   FROM public.model_calls;

@@ -15,7 +15,7 @@ SELECT id AS search_id,                      -- the search's number
        error,                                -- the error in words
        cost_usd,                             -- cost in US dollars; NULL where the price is not known
        duration_ms,                          -- how long it took, in milliseconds
-       reused_from,                          -- the row of this view whose result was taken over; NULL: it was asked [needs model_calls.reused_from]
-       saved_usd,                            -- what that one had cost [needs model_calls.saved_usd]
+       reused_from,                          -- the row of this view whose result was taken over; NULL: it was asked
+       saved_usd,                            -- what that one had cost
        searched_at                           -- when it was stored
   FROM public.web_searches;

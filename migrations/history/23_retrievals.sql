@@ -1,5 +1,4 @@
 -- A search of the store, with what it found.
--- needs: retrievals
 CREATE VIEW history.retrievals AS
 SELECT id AS retrieval_id,                   -- its number
        batch_id,                             -- the batch

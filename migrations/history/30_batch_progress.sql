@@ -19,7 +19,7 @@ SELECT batch_id,                             -- the batch
        tokens,                               -- tokens sent to models and back
        usd_left,                             -- what is left of its cap on cost; NULL: no cap
        tokens_left,                          -- what is left of its cap on tokens; NULL: no cap
-       saved_usd,                            -- what results taken over from elsewhere would have cost [needs batch_progress.saved_usd]
+       saved_usd,                            -- what results taken over from elsewhere would have cost
        pause_reason,                         -- why it is paused; NULL: it is not
        rate_per_minute,                      -- questions ended a minute: lately while it runs, on average afterwards
        eta_seconds,                          -- estimated seconds until its end; NULL when it has ended

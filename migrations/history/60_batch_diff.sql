@@ -22,7 +22,7 @@ WITH asked AS MATERIALIZED (
            ARRAY(SELECT source ->> 'source' FROM jsonb_array_elements(runs.sources) AS source) AS sources,
            run_costs.cost_usd, matched.key,
            coalesce(
-               runs.reused_from,  -- the grades of a run that was taken over are those of the original [needs runs.reused_from]
+               runs.reused_from,  -- the grades of a run that was taken over are those of the original
                runs.run_id) AS graded_run,
            row_number() OVER (PARTITION BY runs.batch_id, matched.key ORDER BY runs.first_row, runs.run_id) AS place
       FROM history.runs

@@ -32,7 +32,7 @@ SETTINGS = {
     "CRAGLINE_RETRY_CAP": "2",
     "CRAGLINE_MODEL_TIMEOUT": "4",  # what hangs, hangs so long
     "CRAGLINE_WEB_TIMEOUT": "4",
-    "CRAGLINE_REUSE": "off",  # the calm batch must not answer for the stormy one
+    "CRAGLINE_REUSE": "batch",  # not `all`: the calm batch must not answer for the stormy one
 }
 QUICK = {
     "CRAGLINE_LEASE_SECONDS": "4",

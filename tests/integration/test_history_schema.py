@@ -193,11 +193,9 @@ def test_a_view_of_somebodys_own_is_never_dropped(database: Engine) -> None:
     assert read_rows(database, "SELECT * FROM public.mine") == []
 
 
-def test_an_object_waits_for_what_it_needs() -> None:
-    made = history_schema.read(
-        "-- About it.\n-- needs: events\nCREATE VIEW history.x AS\nSELECT 1 AS one -- a one\n;"
-    )
-    assert (made.about, made.needs, made.columns) == ("About it.", ("events",), {"one": "a one"})
+def test_a_file_says_what_its_object_and_columns_are() -> None:
+    made = history_schema.read("-- About it.\nCREATE VIEW history.x AS\nSELECT 1 AS one -- a one\n;")
+    assert (made.about, made.columns) == ("About it.", {"one": "a one"})
 
 
 def _oids(engine: Engine) -> list[int]:

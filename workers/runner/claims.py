@@ -98,16 +98,8 @@ def win(
             lease_until=func.now() + seconds(lease),
         )
         .returning(
-            Claim.width,
-            Claim.node,
-            Claim.attempt,
-            Claim.earlier,
-            Claim.lost,
-            Claim.forgiven,
+            *Claim.__table__.c,
             failing_for(),
-            Claim.argument,
-            Claim.came_from,
-            Claim.started_at,
         )
     ).one_or_none()
     if claimed is None:
@@ -117,27 +109,32 @@ def win(
         .join(Batch, Batch.id == Run.batch_id)
         .where(Run.id == run_id)
     ).one()
+    return won_of(claimed, run, claimed.failing_for)
+
+
+def won_of(claim: Any, run: Any, failing_for: float = 0.0) -> Won:
+    """A `Won` from its row of `claims` and one of batch_id, question, `COURSE`, month and plan of its run."""
     return Won(
-        run_id=run_id,
-        step=step,
-        branch=branch,
-        width=claimed.width,
-        node=claimed.node,
-        attempt=claimed.attempt,
-        lost=claimed.lost,
-        forgiven=claimed.forgiven,
-        failing_for=claimed.failing_for,
-        argument=claimed.argument,
-        came_from=claimed.came_from,
-        task_id=task_id,
-        worker=worker,
-        started_at=claimed.started_at,
+        run_id=claim.run_id,
+        step=claim.step,
+        branch=claim.branch,
+        width=claim.width,
+        node=claim.node,
+        attempt=claim.attempt,
+        lost=claim.lost,
+        forgiven=claim.forgiven,
+        failing_for=failing_for,
+        argument=claim.argument,
+        came_from=claim.came_from,
+        task_id=claim.task_id or "",
+        worker=claim.worker or "",
+        started_at=claim.started_at,
         batch_id=run.batch_id,
         month=run.month,
         question=run.question,
         plan=Plan.model_validate(run.plan),
         course=Course.of(run),
-        earlier=claimed.earlier,
+        earlier=claim.earlier,
     )
 
 
@@ -253,24 +250,19 @@ def skip_waiting(session: Session, won: Won) -> None:
             .where(Claim.run_id == won.run_id, Claim.step == won.step, Claim.branch == row.branch)
             .values(status=ClaimStatus.FAILED, wake_at=func.now())
         )
-        session.execute(
-            insert(Transition).values(
-                month=won.month,
-                run_id=won.run_id,
-                batch_id=won.batch_id,
-                step=won.step,
-                branch=row.branch,
-                attempt=row.attempt + 1,
-                round=won.course.round,
-                node=row.node,
-                status=TransitionStatus.SKIPPED,
-                came_from=row.came_from,
-                goes_to=[],
-                started_at=func.now(),
-                ended_at=func.now(),
-                duration_ms=0,
-                error=f"not begun: branch {won.branch} had failed",
-            )
+        _write(
+            session,
+            won,
+            branch=row.branch,
+            attempt=row.attempt + 1,
+            node=row.node,
+            status=TransitionStatus.SKIPPED,
+            came_from=row.came_from,
+            goes_to=[],
+            started_at=func.now(),
+            ended_at=func.now(),
+            duration_ms=0,
+            error=f"not begun: branch {won.branch} had failed",
         )
 
 
@@ -337,29 +329,30 @@ def add_transition(
     """Write the record of this attempt, ended now."""
     usage = usage or Usage()
     started, ended = won.started_at, func.greatest(func.clock_timestamp(), won.started_at)
-    session.execute(
-        insert(Transition).values(
-            month=won.month,
-            run_id=won.run_id,
-            batch_id=won.batch_id,
-            step=won.step,
-            branch=won.branch,
-            attempt=won.attempt,
-            round=won.course.round,
-            node=won.node,
-            status=status,
-            came_from=won.came_from,
-            goes_to=goes_to or [],
-            state_update=None if state_update is None else clean_json(state_update),
-            started_at=started,
-            ended_at=ended,
-            duration_ms=func.extract("epoch", ended - started) * 1000,
-            worker=won.worker,
-            task_id=won.task_id,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost_usd=usage.cost_usd,
-            error_class=None if error is None else type(error).__name__,
-            error=error_text,
-        )
+    _write(
+        session,
+        won,
+        branch=won.branch,
+        attempt=won.attempt,
+        node=won.node,
+        status=status,
+        came_from=won.came_from,
+        goes_to=goes_to or [],
+        state_update=None if state_update is None else clean_json(state_update),
+        started_at=started,
+        ended_at=ended,
+        duration_ms=func.extract("epoch", ended - started) * 1000,
+        worker=won.worker,
+        task_id=won.task_id,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=usage.cost_usd,
+        error_class=None if error is None else type(error).__name__,
+        error=error_text,
     )
+
+
+def _write(session: Session, won: Won, **columns: Any) -> None:
+    """A transition in the step of `won`, of its own branch or of another."""
+    place = {"month": won.month, "run_id": won.run_id, "batch_id": won.batch_id, "step": won.step}
+    session.execute(insert(Transition).values(**place, round=won.course.round, **columns))

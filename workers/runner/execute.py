@@ -79,16 +79,12 @@ class Executor:
             if adapter.skips_when_enough(won.node) and claims.has_enough(session, won):
                 self._skip(session, won, adapter)
                 return None, True
-            # A branch that got its own argument and leads to one place needs no state: its join folds it.
-            # A lone one has no join: it enters the next step, or ends the run, itself.
-            needed = won.argument is None or won.width == 1 or adapter.routes_by_state(won.node)
-            state = advance.load_state(session, adapter, won, before=step) if needed else {}
         with structlog.contextvars.bound_contextvars(run_id=run_id, step=step, branch=branch, node=won.node):
             try:
                 with self._quarantine(won) as free, self._heartbeat.holding(won, adapter.timeout(won.node)):
                     if not free:
                         raise Postponed(self._settings.retry_base, "another suspect runs")
-                    outcome = self._run_node(won, adapter, state)
+                    outcome = self._run_node(won, adapter)
             except Postponed as later:
                 self._put_back(won, later)
                 return None, False
@@ -135,9 +131,20 @@ class Executor:
         except LostClaim:
             pass
 
-    def _run_node(self, won: Won, adapter: GraphAdapter, state: dict[str, Any]) -> "Outcome":
+    def _state(self, won: Won, adapter: GraphAdapter) -> dict[str, Any]:
+        """The run's state before this step, where it is needed."""
+        # A branch that got its own argument and leads to one place needs none: its join folds it.
+        # A lone one has no join: it enters the next step, or ends the run, itself.
+        if won.argument is not None and won.width > 1 and not adapter.routes_by_state(won.node):
+            return {}
+        with transaction(self._engine) as session:
+            return advance.load_state(session, adapter, won, before=won.step)
+
+    def _run_node(self, won: Won, adapter: GraphAdapter) -> "Outcome":
         ledger = Ledger(self._engine, won, self._gate)
+        state: dict[str, Any] = {}
         try:
+            state = self._state(won, adapter)
             resources = self._resources.make(won.plan, ledger)
             seen = state if won.argument is None else won.argument
             update = adapter.run_node(won.node, seen, resources, last_attempt=won.last_attempt)

@@ -26,7 +26,7 @@ from workers.runner import reuse
 from workers.runner.claims import Usage, Won
 from workers.runner.limits.gate import Gate, Held
 from workers.runner.retrievals import Retrievals
-from workers.runner.reuse import Found
+from workers.runner.reuse import Found, InTheAir
 from workers.runner.reuse_lookup import WEB_ROLE, stored
 
 # Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
@@ -58,9 +58,9 @@ class Ledger:
         shared = reuse.call_key(self._won, spec, key)
         with reuse.once(
             self._engine, self._won, shared, lambda session: stored(session, self._won, spec, key, shared)
-        ) as found:
+        ) as (found, flight):
             if found is None:
-                return self._perform(spec, perform, key, shared)
+                return self._perform(spec, perform, key, flight)
         self._take_over(spec, key, found)
         return found.response
 
@@ -81,13 +81,13 @@ class Ledger:
 
     # -- inside ----------------------------------------------------------------------------------------
     def _perform(
-        self, spec: CallSpec, perform: Callable[[], CallResult], key: str, shared: str | None = None
+        self, spec: CallSpec, perform: Callable[[], CallResult], key: str, flight: InTheAir | None = None
     ) -> Any:
         """The response of a call that is made now, through the gate where it is paid."""
         prices = self._won.plan.prices
 
         def keep(record: CallRecord, held: Held | None = None) -> None:
-            self._keep(record, key, shared, held)
+            self._keep(record, key, held, flight)
 
         if spec.provider == "local" or self._gate is None:
             return perform_recorded(spec, perform, keep, prices)
@@ -95,7 +95,7 @@ class Ledger:
             self._waited += held.waited
             return perform_recorded(spec, perform, lambda record: keep(record, held), prices)
 
-    def _keep(self, record: CallRecord, key: str, shared: str | None, held: Held | None) -> None:
+    def _keep(self, record: CallRecord, key: str, held: Held | None, flight: InTheAir | None) -> None:
         self._counted.add(key)
         self._add(record.input_tokens, record.output_tokens, record.cost_usd)
         table, row = self._row(record.spec, key, record.response)
@@ -105,14 +105,16 @@ class Ledger:
             "error": None if record.error is None else clean_text(record.error),
             "cost_usd": record.cost_usd,
             "duration_ms": record.duration_ms,
-            "reuse_key": shared if record.ok and reuse.worth_sharing(record.response) else None,
+            "reuse_key": flight.key
+            if flight and record.ok and reuse.worth_sharing(record.response)
+            else None,
         }
         if table is ModelCall:
             row |= {"input_tokens": record.input_tokens, "output_tokens": record.output_tokens}
         if record.spec.provider == "local":
             self._buffer(table, row)
         else:
-            self._commit(table, row, record, held)
+            self._commit(table, row, record, held, flight)
 
     def _take_over(self, spec: CallSpec, key: str, found: Found) -> None:
         if found.id is None:
@@ -155,12 +157,16 @@ class Ledger:
             if cost is not None:
                 self._cost = (self._cost or 0.0) + cost
 
-    def _commit(self, table: Any, row: dict[str, Any], record: CallRecord, held: Held | None) -> None:
+    def _commit(
+        self, table: Any, row: dict[str, Any], record: CallRecord, held: Held | None, flight: InTheAir | None
+    ) -> None:
         with transaction(self._engine) as session:
             # A slow worker whose claim was taken over may have stored the same call a moment ago.
             session.execute(insert(table).on_conflict_do_nothing(), [row])
             if held is not None:
                 held.settle(session, record)
+            if flight is not None:
+                flight.land(session)
 
 
 def describe(error: BaseException) -> str:

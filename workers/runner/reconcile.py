@@ -8,15 +8,13 @@ messages forgotten   -> all of the above at once, see `flush_watch`
 
 from sqlalchemy import Engine, func, or_, select, text, update
 
-from shared.course import COURSE, Course
+from shared.course import COURSE
 from shared.db import transaction
-from shared.plan import Plan
 from shared.settings import Settings
 from shared.statuses import BatchStatus, ClaimStatus, RunStatus, TransitionStatus
 from shared.tables import Batch, Claim, Run
 from workers.runner import advance, claims
 from workers.runner.advance import Publication
-from workers.runner.claims import Won
 
 SWEEP = 500  # claims looked at in one transaction
 _LONGEST_PAUSE = 600.0
@@ -34,7 +32,7 @@ def take_back_lost(engine: Engine) -> int:
             .with_for_update(of=Claim, skip_locked=True)
         ).all()
         for row in rows:
-            won = _as_won(row)
+            won = claims.won_of(row.Claim, row)
             usage = claims.stored_usage(session, won)
             note = f"lost: worker {won.worker} was not heard of"
             if won.last_attempt:
@@ -47,33 +45,6 @@ def take_back_lost(engine: Engine) -> int:
                 claims.add_transition(session, won, TransitionStatus.LOST, usage=usage, error_text=note)
                 claims.mark_lost(session, won)
     return len(rows)
-
-
-def _as_won(row: "object") -> Won:
-    claim: Claim = row.Claim  # type: ignore[attr-defined]
-    assert claim.started_at is not None
-    return Won(
-        run_id=claim.run_id,
-        step=claim.step,
-        branch=claim.branch,
-        width=claim.width,
-        node=claim.node,
-        attempt=claim.attempt,
-        lost=claim.lost,
-        forgiven=claim.forgiven,
-        failing_for=0.0,
-        argument=None,
-        came_from=claim.came_from,
-        task_id=claim.task_id or "",
-        worker=claim.worker or "",
-        started_at=claim.started_at,
-        batch_id=row.batch_id,  # type: ignore[attr-defined]
-        month=row.month,  # type: ignore[attr-defined]
-        question=row.question,  # type: ignore[attr-defined]
-        plan=Plan.model_validate(row.plan),  # type: ignore[attr-defined]
-        course=Course.of(row),
-        earlier=claim.earlier,
-    )
 
 
 def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:

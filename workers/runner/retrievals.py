@@ -19,7 +19,7 @@ from shared.tables import Retrieval
 from workers.models.roles import Document, RetrievalSpec
 from workers.runner import reuse
 from workers.runner.claims import Won
-from workers.runner.reuse import Found
+from workers.runner.reuse import Found, InTheAir
 
 # Another number when a search of the same documents begins to bring others.
 SEARCH = 1
@@ -62,9 +62,12 @@ class Retrievals:
         if key is None:
             return perform()
         row = self._row(spec, key)
-        with reuse.once(self._engine, self._won, key, lambda session: self._look(session, row)) as found:
+        with reuse.once(self._engine, self._won, key, lambda session: self._look(session, row)) as (
+            found,
+            flight,
+        ):
             if found is None:
-                return self._performed(row, perform)
+                return self._performed(row, perform, flight)
         if found.id is not None:
             taken = {"reuse_key": None, "reused_from": found.id, "saved_usd": found.cost_usd}
             self._buffered.append(row | taken | {"collection_version": self._version, "duration_ms": 0})
@@ -102,7 +105,9 @@ class Retrievals:
         cost = None if found.cost_usd is None else float(found.cost_usd)
         return Found(found.documents, cost, found.id)
 
-    def _performed(self, row: dict[str, Any], perform: Callable[[], list[Document]]) -> list[Document]:
+    def _performed(
+        self, row: dict[str, Any], perform: Callable[[], list[Document]], flight: InTheAir | None
+    ) -> list[Document]:
         version, before, started = self._version, self._spent(), time.perf_counter()
         documents = perform()
         after = self._spent()
@@ -115,4 +120,6 @@ class Retrievals:
         if version is not None:  # a collection that is not known has no versions to tell apart
             with transaction(self._engine) as session:
                 session.execute(insert(Retrieval).on_conflict_do_nothing(), [row])
+                if flight is not None:
+                    flight.land(session)
         return documents

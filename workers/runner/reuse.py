@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, delete, func, select, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from shared.db import transaction
 from shared.errors import Postponed
 from shared.statuses import GradeLabel
-from shared.tables import Flight
 from workers.models.roles import CallSpec
 from workers.runner.claims import Won
 
@@ -47,7 +46,7 @@ def key_of(won: Won, *identity: Any) -> str | None:
     plan = won.plan
     if plan.reuse == "off":
         return None
-    scope: Any = "all" if plan.reuse == "all" else won.batch_id
+    scope: Any = ["all", plan.reuse_owner] if plan.reuse == "all" else won.batch_id
     return digest(scope, plan.collection, plan.server, *identity)
 
 
@@ -73,10 +72,24 @@ def worth_sharing(response: Any) -> bool:
     return response.get("label") != GradeLabel.UNPARSED and response.get("passed", True) is not None
 
 
+@dataclass
+class InTheAir:
+    """The right to do a piece of work alone, until it lands."""
+
+    key: str
+    won: Won
+    landed: bool = False
+
+    def land(self, session: Session) -> None:
+        """Best in the transaction that stores the result."""
+        self.landed = True
+        session.execute(_LAND, {"key": self.key, **_holder(self.won)})
+
+
 @contextmanager
 def once(
     engine: Engine, won: Won, key: str | None, look: Callable[[Session], Found | None]
-) -> Iterator[Found | None]:
+) -> Iterator[tuple[Found | None, InTheAir | None]]:
     """What `look` finds, or None: then the block is to do the work, and nobody else does it meanwhile.
 
     Raises Postponed where somebody else is at it. No thread waits here, and nobody who has a flight waits
@@ -85,18 +98,23 @@ def once(
     with transaction(engine) as session:
         found = look(session)
     if found is not None or key is None:
-        yield found
+        yield found, None
         return
+    flight = InTheAir(key, won)
     with transaction(engine) as session:
         wait = _take_off(session, key, won)
         # The one who was at it before may have stored its result and landed since `look` looked.
         found = look(session) if wait is None else None
+        if found is not None:
+            flight.land(session)
     if wait is not None:
         raise Postponed(wait, "another task makes the same call")
     try:
-        yield found
+        yield found, flight
     finally:
-        land(engine, key, won)
+        if not flight.landed:
+            with transaction(engine) as session:
+                flight.land(session)
 
 
 # A flight whose task is not running, or not within its lease, is nobody's.
@@ -117,22 +135,19 @@ _TAKE_OFF = text(
     RETURNING key
     """  # noqa: S608 - a constant of this module
 )
+_AGE = text("SELECT extract(epoch FROM clock_timestamp() - since) FROM flights WHERE key = :key")
+_LAND = text(
+    "DELETE FROM flights WHERE (key, run_id, step, branch, attempt) = (:key, :run_id, :step, :branch, :attempt)"
+)
 
 
 def _take_off(session: Session, key: str, won: Won) -> float | None:
     """None: it is ours. Else the seconds after which to look again, more the longer it has been in the air."""
     if session.execute(_TAKE_OFF, {"key": key, **_holder(won)}).one_or_none() is not None:
         return None
-    age = session.scalar(
-        select(func.extract("epoch", func.clock_timestamp() - Flight.since)).where(Flight.key == key)
-    )
+    age = session.scalar(_AGE, {"key": key})
     least, most = _WAIT
     return min(max(float(age or 0) / 2, least), most)
-
-
-def land(engine: Engine, key: str, won: Won) -> None:
-    with transaction(engine) as session:
-        session.execute(delete(Flight).where(Flight.key == key).filter_by(**_holder(won)))
 
 
 def _holder(won: Won) -> dict[str, int]:

@@ -1,66 +1,63 @@
 """Where the stored result of a call is looked for: first this task's own, then anybody's that may be shared.
 
-One query a call, by two indexes.
+One query a call, by two indexes; in SQL of its own, because it stands before every paid call.
 """
 
-from datetime import timedelta
-from typing import Any
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
-from sqlalchemy import and_, exists, func, literal, null, select, union_all
-from sqlalchemy.orm import Session, aliased
-
-from shared.statuses import CallStatus
-from shared.tables import ModelCall, WebSearch
 from workers.models.roles import CallSpec
 from workers.runner.claims import Won
 from workers.runner.reuse import WRITERS, Found
 
 WEB_ROLE = "web_search"
 
+# Of those that may be shared the oldest: everybody takes the same one, should there be more than one.
+_CALL = text(
+    """
+    SELECT response, cost_usd, attempt, input_tokens, output_tokens, NULL::bigint AS id
+      FROM model_calls
+     WHERE (run_id, step, branch, role, request_hash) = (:run_id, :step, :branch, :role, :hash) AND status = 'ok'
+     UNION ALL
+   (SELECT response, cost_usd, attempt, input_tokens, output_tokens, id
+      FROM model_calls
+     WHERE reuse_key = :key AND called_at > now() - make_interval(secs => :age)
+       AND NOT (:writes AND EXISTS (
+               SELECT FROM model_calls AS asked
+                WHERE (asked.run_id, asked.role, asked.request_hash) = (:run_id, :role, :hash)
+                  AND asked.status = 'ok'))
+     ORDER BY id LIMIT 1)
+     ORDER BY id NULLS FIRST LIMIT 1
+    """
+)
+_SEARCH = text(
+    """
+    SELECT results, cost_usd, attempt, NULL::bigint, NULL::bigint, NULL::bigint AS id
+      FROM web_searches
+     WHERE (run_id, step, branch, request_hash) = (:run_id, :step, :branch, :hash) AND status = 'ok'
+     UNION ALL
+   (SELECT results, cost_usd, attempt, NULL, NULL, id
+      FROM web_searches
+     WHERE reuse_key = :key AND searched_at > now() - make_interval(secs => :age)
+     ORDER BY id LIMIT 1)
+     ORDER BY id NULLS FIRST LIMIT 1
+    """
+)
+
 
 def stored(session: Session, won: Won, spec: CallSpec, request_hash: str, key: str | None) -> Found | None:
-    """The response of a model call, or the results of a web search. `key` None: only this task's own."""
-    table, response, tokens = _columns(spec)
-    columns = [response, table.cost_usd, table.attempt, *tokens]
-    own = select(*columns, null().label("id"), literal(0).label("turn")).where(
-        table.run_id == won.run_id,
-        table.step == won.step,
-        table.branch == won.branch,
-        table.request_hash == request_hash,
-        table.status == CallStatus.OK,
-    )
-    query: Any = own if table is WebSearch else own.where(ModelCall.role == spec.role)
-    if key is not None:
-        # the oldest: everybody takes the same one, should there be more than one
-        theirs = select(*columns, table.id, literal(1)).where(_shared(won, spec, request_hash, key))
-        query = union_all(query, theirs.order_by(table.id).limit(1)).order_by("turn").limit(1)
-    row = session.execute(query).first()
+    """The response of a model call, or the results of a web search. `key` None: only this task's own.
+
+    A role that writes and was asked the same in this run is asked again, to bring something else.
+    """
+    values = {"run_id": won.run_id, "step": won.step, "branch": won.branch, "hash": request_hash, "key": key}
+    if spec.role == WEB_ROLE:
+        found = session.execute(_SEARCH, values | {"age": won.plan.reuse_web_hours * 3600})
+    else:
+        more = {"role": spec.role, "writes": spec.role in WRITERS, "age": won.plan.reuse_days * 86400}
+        found = session.execute(_CALL, values | more)
+    row = found.one_or_none()
     if row is None:
         return None
-    response, cost, attempt, tokens_in, tokens_out, found_id, _ = row
+    response, cost, attempt, tokens_in, tokens_out, found_id = row
     return Found(response, None if cost is None else float(cost), found_id, attempt, tokens_in, tokens_out)
-
-
-def _columns(spec: CallSpec) -> tuple[Any, Any, list[Any]]:
-    """The table, its column of responses, and its columns of tokens, sent and received."""
-    if spec.role == WEB_ROLE:
-        return WebSearch, WebSearch.results, [null().label("input_tokens"), null().label("output_tokens")]
-    return ModelCall, ModelCall.response, [ModelCall.input_tokens, ModelCall.output_tokens]
-
-
-def _shared(won: Won, spec: CallSpec, request_hash: str, key: str) -> Any:
-    if spec.role == WEB_ROLE:
-        oldest = func.now() - timedelta(hours=won.plan.reuse_web_hours)
-        return and_(WebSearch.reuse_key == key, WebSearch.searched_at > oldest)
-    oldest = func.now() - timedelta(days=won.plan.reuse_days)
-    shared = and_(ModelCall.reuse_key == key, ModelCall.called_at > oldest)
-    if spec.role not in WRITERS:
-        return shared
-    before = aliased(ModelCall)  # asked a second time in this run: to bring something else
-    asked = exists().where(
-        before.run_id == won.run_id,
-        before.role == spec.role,
-        before.request_hash == request_hash,
-        before.status == CallStatus.OK,
-    )
-    return and_(shared, ~asked)

@@ -20,7 +20,7 @@ NODE = "reuse"  # the node of the one transition of a run that was taken over
 # What a plan says of how a run is paid for and tried, not of what it comes to.
 _NOT_DECIDING = {"reuse", "reuse_days", "reuse_web_hours", "max_attempts", "prices"}
 # Notes of a run that came to its end by a fault, which the next one may not meet.
-_FAULTS = ("web_search_failed", "grade_unparsed", "check_unparsed")
+_FAULTS = ("_failed", "_unparsed", "_unusable")  # how their labels end
 
 
 def run_key(plan: Plan, collection_version: int, question: str) -> str:
@@ -34,7 +34,7 @@ def key_at_the_end(state: dict[str, Any]) -> Any:
 
     A run during which the collection changed has seen no one version of it.
     """
-    if any(note.startswith(_FAULTS) for note in state.get("notes", [])):
+    if any(note.partition(":")[0].endswith(_FAULTS) for note in state.get("notes", [])):
         return null()
     now = (
         select(Collection.version)

@@ -30,6 +30,7 @@ _BATCH = 64  # points in one request; the local store also lets searches in betw
 _IDS = 1000  # ids in one request
 _DEPTH = 50  # passages of each ranking that are fused
 _TIES = 16  # more than wanted is asked for, so that of equals the same are kept each time
+_MOST_TIES = 1024  # beyond so many equals it is no matter which are kept
 
 _log = logging.getLogger(__name__)
 
@@ -260,11 +261,17 @@ class VectorStore:
         if query is None:
             return []
         using = WORDS if isinstance(query, q.SparseVector) else None
-        found = self._client.query_points(
-            name, query=query, using=using, query_filter=wanted, limit=limit + _TIES, with_payload=payload
-        )
-        # rounded: the last bits of a product depend on where in the matrix a vector stands
-        ranked = sorted(found.points, key=lambda point: (-round(point.score, 6), str(point.id)))
+        more = _TIES
+        while True:
+            found = self._client.query_points(
+                name, query=query, using=using, query_filter=wanted, limit=limit + more, with_payload=payload
+            ).points
+            # rounded: the last bits of a product depend on where in the matrix a vector stands
+            ranked = sorted(found, key=lambda point: (-round(point.score, 6), str(point.id)))
+            all_seen = len(found) < limit + more or more >= _MOST_TIES
+            if all_seen or round(ranked[limit - 1].score, 6) > round(ranked[-1].score, 6):
+                break
+            more *= 8  # the equals go on beyond what was asked for
         return [document_of(point, point.score) for point in ranked[:limit]]
 
     def _check_words(self, name: str, mode: str) -> None:

@@ -15,7 +15,9 @@ import pytest
 import uvicorn
 from sqlalchemy import Engine
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from api.cli.main import app as cli
 from api.cli.remote import Server, ServerAway
 from api.cli.remote_results import fetch_results
 from api.routes import progress
@@ -138,6 +140,14 @@ def test_a_server_that_is_away_is_told_by_its_address(use_key: Any) -> None:
     use_key("k")
     with pytest.raises(ServerAway, match=r"http://127\.0\.0\.1:9 does not answer"):
         Server("http://127.0.0.1:9").batches(1)
+
+
+def test_a_check_never_submits(there: Server, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("Why?\n")
+    before = there.batches(1)
+    done = CliRunner().invoke(cli, ["submit", str(tmp_path / "q.txt"), "--check", "--server", there.url])
+    assert done.exit_code != 0
+    assert there.batches(1) == before
 
 
 # -- what only a real server shows --------------------------------------------------------------------------

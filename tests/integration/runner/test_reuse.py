@@ -196,18 +196,18 @@ def test_when_the_first_fails_the_next_one_tries(bench: Bench, error: Exception)
 def test_a_killed_worker_holds_nobody_up_and_does_not_land_for_another(bench: Bench) -> None:
     """Its lease is over, and nobody has taken the claim back yet."""
     first, second = two_runs(bench)
-    flight = "SELECT run_id FROM flights"
-    with reuse.once(bench.engine, first, "key", lambda _: None):
+    with reuse.once(bench.engine, first, "key", lambda _: None) as (_, flight):
         bench.execute("UPDATE flights SET since = now() - interval '3 s'")
         with pytest.raises(Postponed) as postponed:
             reuse.once(bench.engine, second, "key", lambda _: None).__enter__()
         assert postponed.value.seconds >= 1.5, "the longer it takes, the longer the pause"
         bench.lose(first.run_id)
-        with reuse.once(bench.engine, second, "key", lambda _: None) as found:
-            assert found is None
-            reuse.land(bench.engine, "key", first)
-            assert bench.one(flight).run_id == second.run_id
-    assert bench.rows(flight) == []
+        with reuse.once(bench.engine, second, "key", lambda _: None) as (found, _):
+            assert found is None and flight is not None
+            with transaction(bench.engine) as session:
+                flight.land(session)
+            assert bench.one("SELECT run_id FROM flights").run_id == second.run_id
+    assert bench.rows("SELECT * FROM flights") == []
 
 
 def test_the_next_attempt_of_a_killed_task_goes_on_at_once(bench: Bench) -> None:

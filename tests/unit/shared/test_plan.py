@@ -239,3 +239,10 @@ def test_every_number_is_described_and_documented_for_both_providers() -> None:
         if field.default is None
     }
     assert optional == set(THRESHOLDS["local"]), "what is left unset has a default of the provider"
+
+
+def test_reuse_is_frozen_and_a_batch_may_say_otherwise() -> None:
+    assert make_plan(LOCAL, "rag").reuse == "batch"
+    plan = make_plan(settings(reuse="all", reuse_days=2, reuse_web_hours=3), "rag")
+    assert (plan.reuse, plan.reuse_days, plan.reuse_web_hours) == ("all", 2, 3)
+    assert make_plan(settings(reuse="all"), "rag", reuse="off").reuse == "off"

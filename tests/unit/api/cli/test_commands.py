@@ -50,6 +50,10 @@ CHECK = {"what": "grounded", "passed": True, "score": 0.93, "detail": ""}
         ({"state_update": {"query": "who"}}, "query: who"),
         ({"state_update": {"strips": [{"kept": True}, {"kept": False}]}}, "1 of 2 strips kept"),
         ({"state_update": {"disposition": "answered"}}, "answered"),
+        (
+            {"state_update": {"disposition": "answered", "reused_from": {"run": 7, "batch": 2}}},
+            "taken over from run 7",
+        ),
         ({"state_update": {"mode": "websearch"}}, "to: websearch"),
         ({"state_update": {"retrieval_needed": False}}, "no documents are needed"),
         ({"state_update": {"knowledge": [1]}}, "1 document kept"),
@@ -70,7 +74,7 @@ CHECK = {"what": "grounded", "passed": True, "score": 0.93, "detail": ""}
     ],
 )
 def test_what_a_step_did(changes: dict[str, Any], expected: str) -> None:
-    assert runs._what(step(**changes)) == expected
+    assert runs.what_happened(step(**changes)) == expected
 
 
 def test_a_source_is_shown_with_its_place() -> None:

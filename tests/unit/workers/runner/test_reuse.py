@@ -36,7 +36,11 @@ def test_the_default_shares_within_the_batch() -> None:
     assert reuse.key_of(won(1), "x") == reuse.key_of(won(1), "x")
     assert reuse.key_of(won(1), "x") != reuse.key_of(won(2), "x")
     assert reuse.key_of(won(1), "x") != reuse.key_of(won(1), "y")
-    assert reuse.key_of(won(1, reuse="all"), "x") == reuse.key_of(won(2, reuse="all"), "x")
+    shared = won(1, reuse="all")
+    assert reuse.key_of(shared, "x") == reuse.key_of(won(2, reuse="all"), "x")
+    theirs = shared.plan.model_copy(update={"reuse_owner": "somebody else"})
+    others = cast(Won, SimpleNamespace(batch_id=3, plan=theirs))
+    assert reuse.key_of(shared, "x") != reuse.key_of(others, "x")
 
 
 def test_a_call_that_may_come_out_otherwise_has_no_key() -> None:
@@ -73,6 +77,7 @@ def test_what_decides_an_answer_is_in_the_key_of_a_run_and_what_it_costs_is_not(
         run_key(plan(), 7, "how old?"),
         run_key(plan(chat_model="other"), 7, "How old?"),
         run_key(plan(collection="other"), 7, "How old?"),
+        run_key(plan().model_copy(update={"reuse_owner": "somebody else"}), 7, "How old?"),
         run_key(plan(openai_base_url="http://h/v1"), 7, "How old?"),
         run_key(plan().model_copy(update={"prompts": {"query_rewriter": "v2"}}), 7, "How old?"),
         run_key(plan().model_copy(update={"params": {"k": 9}}), 7, "How old?"),

@@ -71,7 +71,7 @@ def test_what_is_stored_is_found_best_first_with_its_origin(store: VectorStore) 
 def test_of_equally_near_points_the_same_come_first_in_whatever_order_they_were_stored(
     store: VectorStore,
 ) -> None:
-    chunks = [chunk(number) for number in range(9)]
+    chunks = [chunk(number) for number in range(60)]
     for name, stored in (("one", chunks), ("other", chunks[::-1])):
         store.ensure_collection(name, 8)
         for each in stored:
