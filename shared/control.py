@@ -138,7 +138,10 @@ def resume(
                 Run.batch_id == batch_id,
                 Run.status == RunStatus.RUNNING,
             )
-            .values(wake_at=func.greatest(func.now(), func.coalesce(Claim.not_before, func.now())))
+            .values(
+                wake_at=func.greatest(func.now(), func.coalesce(Claim.not_before, func.now())),
+                failing_since=None,  # the time of the pause is not one in which a provider failed
+            )
             .returning(Claim.run_id)
             .execution_options(synchronize_session=False)
         ).all()

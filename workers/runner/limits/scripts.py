@@ -56,7 +56,7 @@ end
 """
 
 # ARGV: caller, tokens, set requests, set tokens ('': none), longest wait, probe seconds, member of the index
-# -> {verdict: go | probe | later, seconds, why}
+# -> {verdict: go | probe | later, seconds, why, seconds for which the provider has been out}
 ACQUIRE = (
     _COMMON
     + """
@@ -81,7 +81,7 @@ if breaker.open then
   if not probe then
     redis.call('HSET', RATE, 'seen', string.format('%.6f', now))
     redis.call('EXPIRE', RATE, 3600)
-    return {'later', tostring(line_up(id, until_, 0.05, 10)), 'out'}
+    return {'later', tostring(line_up(id, until_, 0.05, 10)), 'out', tostring(now - (breaker.since or now))}
   end
 end
 

@@ -10,6 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from shared.settings import Settings
 from tests.integration.api.conftest import Api
 from tests.integration.api.web import data
 from tests.integration.api.web.data import ALL_HOSTILE, BAD_LINKS, add_batch
@@ -67,7 +68,7 @@ def page(shared: Page) -> Iterator[Page]:
     outside = [
         address
         for address in requested(shared.driver)
-        if not address.startswith((shared.url, "data:", "chrome://"))
+        if not address.startswith(("http://127.0.0.1:", "data:", "chrome://"))
     ]
     assert outside == []
 
@@ -203,3 +204,20 @@ def test_small_screens_do_not_scroll_sideways_and_dark_is_dark(page: Page, width
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_logging_in_and_out(page: Page, settings: Settings) -> None:
+    keyed = Api(settings, page.api.engine)  # as in a container: everybody needs a key
+    batch, _ = add_batch(keyed.engine, ["q?"], name="Of the key's owner", owner="browsing")
+    token = keyed.key("browsing", "read")
+    with serving(keyed.app) as url:
+        page.driver.get(f"{url}/batches/{batch}")
+        page.until("location.pathname === '/login'")
+        page.press(token, Keys.ENTER)  # the field has the focus already
+        page.until(f"location.pathname === '/batches/{batch}'")
+        assert page.ask("document.cookie") == ""  # closed to scripts
+        assert page.ask("document.querySelectorAll('.acts form').length") == 0  # this key may only read
+        page.one(".who button").click()
+        page.until("location.pathname === '/login'")
+        page.driver.get(url)
+        page.until("location.pathname === '/login'")

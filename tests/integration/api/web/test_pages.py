@@ -222,6 +222,7 @@ def test_a_run_tells_its_whole_story(engine: Engine, local: TestClient) -> None:
         "Next question",
     ):
         assert said in page.text, said
+    assert page.text.count("The question?") == 1  # what was first searched for is no rewrite
     (drawn,) = [one for one in page.all("svg") if one.get("role") == "img"]
     assert drawn["aria-labelledby"] == "graph-title graph-said"
     assert "retrieve, grade_document 3 times, decide, rewrite_query, web_search, generate" in page.text
