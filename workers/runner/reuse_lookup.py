@@ -34,7 +34,7 @@ _CALL = text(
                   AND asked.status = 'ok'))
      ORDER BY id LIMIT 1)
      ORDER BY id NULLS FIRST LIMIT 1
-    """  # noqa: S608 - put together from our own text only
+    """  # noqa: S608 - a constant of ours, no value
 )
 _SEARCH = text(
     f"""
@@ -47,7 +47,7 @@ _SEARCH = text(
      WHERE reuse_key = :key AND searched_at > {_OLDEST}
      ORDER BY id LIMIT 1)
      ORDER BY id NULLS FIRST LIMIT 1
-    """  # noqa: S608 - put together from our own text only
+    """  # noqa: S608 - a constant of ours, no value
 )
 
 
