@@ -25,7 +25,8 @@ from shared.keys import SCOPES, Principal, Scope
 
 LOCAL = Principal("local", frozenset(SCOPES))
 COOKIE = "cragline_key"  # set by the page's login
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+# how the names of headers begin that proxies and tunnels add
+_FORWARDED = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _bearer = HTTPBearer(
     auto_error=False,
@@ -105,7 +106,7 @@ def is_local(request: Request) -> bool:
     state = state_of(request)
     if not state.open_on_loopback or state.settings.api_auth == "required":
         return False
-    if any(name in request.headers for name in _FORWARDED):
+    if any(name.startswith(_FORWARDED) for name in request.headers):
         return False
     if request.client is None or not is_loopback(request.client.host):
         return False

@@ -176,6 +176,8 @@ def test_this_machine_needs_no_key(api: Api, host: str) -> None:
         {"x-forwarded-for": "127.0.0.1"},  # a proxy stands between
         {"forwarded": "for=127.0.0.1"},
         {"via": "1.1 proxy"},
+        {"x-forwarded-proto": "https"},
+        {"cf-connecting-ip": "127.0.0.1"},
     ],
 )
 def test_what_only_looks_like_this_machine_needs_one(api: Api, headers: dict[str, str]) -> None:

@@ -294,6 +294,28 @@ def test_every_error_is_a_problem_document(local: TestClient, method: str, path:
     assert found["instance"] == path.split("?")[0]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/batches?name=%00", None),
+        ("GET", "/v1/batches?status=a%00", None),
+        ("GET", "/v1/collections/a%00", None),
+        ("GET", "/v1/ingests/a%00", None),
+        ("POST", "/v1/batches", {"questions": ["q"], "collection": "a\0"}),
+        ("POST", "/v1/ingests", {"urls": ["https://a.example/"], "include": ["\0"]}),
+    ],
+)
+def test_nul_where_text_is_looked_for_is_the_senders_mistake(
+    local: TestClient, method: str, path: str, body: Any
+) -> None:
+    assert "NUL" in problem(local.request(method, path, json=body), 422)["detail"]
+
+
+def test_nul_in_the_search_of_a_page_is_told_on_a_page(local: TestClient) -> None:
+    answer = local.get("/?name=%00")
+    assert (answer.status_code, "NUL" in answer.text) == (422, True)
+
+
 def test_a_mistake_of_ours_tells_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(engine: Engine) -> None:
         raise RuntimeError("secret words")
