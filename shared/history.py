@@ -10,6 +10,7 @@ from psycopg import sql as pg_sql
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, Row, text
 
+from shared.clean import needs_cleaning
 from shared.db import transaction
 from shared.errors import CraglineError, NotFound
 
@@ -213,6 +214,8 @@ def query(
     surprises; a hostile one could hide a `set_config` that takes the login's own reading rights back, so
     strangers are given a login of their own in that group. Without the role the login itself reads.
     """
+    if needs_cleaning(sql):
+        raise CraglineError("The query holds NUL, or bytes that are no UTF-8.")
     if not _QUERY.match(sql):
         raise CraglineError("Only queries can be asked here: SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW.")
     if _CHANGES_ROLE.search(sql):
