@@ -269,6 +269,8 @@ def _said(error: psycopg.Error) -> str:
     diagnosis = getattr(error, "diag", None)
     message = getattr(diagnosis, "message_primary", None) or str(error).splitlines()[0]
     hint = getattr(diagnosis, "message_hint", None)
+    if hint is None and isinstance(error, psycopg.errors.UndefinedTable):
+        hint = "docs/history.md lists the views."
     return f"Postgres says: {message}." + (f" Hint: {hint}" if hint else "")
 
 
