@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from shared.batches import ensure_partition
 from shared.clean import clean_json, clean_text
-from shared.control import Done, add_event, lock_batch, within
+from shared.control import Done, add_event, lock_batch, take_up, within
 from shared.course import Course, Segment
 from shared.errors import Conflict, NotFound, UsageError
 from shared.plan import Plan, with_params
@@ -118,9 +118,7 @@ def retry(
         batch = lock_batch(session, batch_id)
         _refuse_dropped(session, batch)
         if batch.status == BatchStatus.CANCELLED and RunStatus.CANCELLED not in chosen.dispositions:
-            raise Conflict(
-                f"Batch {batch_id} was cancelled. Choose the disposition `cancelled` to take it up again."
-            )
+            raise Conflict(f"Batch {batch_id} was cancelled. {take_up(batch_id)}")
         values: dict[str, Any] = {
             "batch": batch_id,
             "month": batch.month,

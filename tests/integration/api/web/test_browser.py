@@ -130,6 +130,8 @@ def test_pause_and_cancel_by_the_buttons(page: Page) -> None:
     page.one(f"#cancel-{batch}").click()
     page.driver.switch_to.alert.accept()
     page.until("document.querySelector('.tag').textContent === 'cancelled'")
+    page.one("#events").find_element(By.XPATH, "..").click()  # opened, it tells what was done meanwhile
+    page.until("/cancelled.*resumed.*paused/s.test(document.querySelector('#events').textContent)")
     (row,) = read_rows(page.api.engine, "SELECT status FROM batches WHERE id = :b", b=batch)
     assert row.status == "cancelled"
 
@@ -197,6 +199,9 @@ def test_small_screens_do_not_scroll_sideways_and_dark_is_dark(page: Page, width
         for path in ("/", f"/batches/{batch}", f"/runs/{runs[0]}", "/upload"):
             page.go(path)
             assert page.ask("document.documentElement.scrollWidth") <= width, path
+        page.go(f"/batches/{batch}")  # the answer is in the window, however narrow
+        answer = "document.querySelector('.questions td:last-child').getBoundingClientRect().right"
+        assert page.ask(answer) <= width
         page.go(f"/runs/{runs[0]}")
         assert page.ask("getComputedStyle(document.querySelector('h1')).direction") == "rtl"
         ground = page.ask("getComputedStyle(document.documentElement).backgroundColor")

@@ -59,6 +59,7 @@ PAGES = (
     "/batches/{batch}",
     "/batches/{batch}?part=card",
     "/batches/{batch}?part=questions",
+    "/batches/{batch}?part=events",
     "/batches/{batch}?words=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
     "/?name=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
     "/batches/{batch}/nodes",
@@ -146,6 +147,16 @@ def test_a_card_shows_how_far_a_batch_is(engine: Engine, local: TestClient) -> N
         one["action"].rpartition("/")[2] for one in page.all("form") if "/batches/" in one.get("action", "")
     }
     assert verbs == {"pause", "cancel", str(batch)}
+
+
+def test_a_cancelled_batch_boasts_of_no_pace(api: Api) -> None:
+    batch, _ = add_batch(api.engine, ["q?", "r?"])
+    client = api.client()
+    assert client.post(f"/batches/{batch}/cancel", headers={"hx-request": "true"}).status_code == 200
+    page = read(client, f"/batches/{batch}?part=card")
+    assert "2 cancelled" in page.text
+    assert "/min" not in page.text
+    assert "cancelled" in read(client, f"/batches/{batch}?part=events").text
 
 
 # -- a batch's questions ----------------------------------------------------------------------------------
