@@ -244,7 +244,7 @@ def test_what_a_stale_worker_brings_after_a_retry_is_dropped(bench: Bench, fan: 
     bench.admit()
     fresh = bench.must_win(run, 2, 1)
     assert (stale.attempt, fresh.attempt, fresh.tries) == (1, 2, 1)
-    outcome = bench.executor._run_node(stale, adapters()["fan"], {})
+    outcome = bench.executor._run_node(stale, adapters()["fan"])
     assert bench.executor._settle(stale, outcome) is None
     assert [one.status for one in bench.transitions(run) if one.branch == 1] == ["cancelled"]
 
