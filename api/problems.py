@@ -41,7 +41,7 @@ _STATUS: dict[type[CraglineError], tuple[int, str]] = {
     FetchError: (422, "url"),
     CannotIngest: (422, "usage"),
 }
-_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+_OPTION = re.compile(r"(`cragline [^`]*`)|--([a-z]+(?:-[a-z]+)*)")
 _ROW = re.compile(r"\b(?:row|line) (\d+)\b")
 
 
@@ -92,11 +92,12 @@ def _on_ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, CraglineError)
     if isinstance(error, ApiError):
         return problem(request, error.status, error.word, str(error), headers=error.headers, **error.more)
-    found = next((one for kind, one in _STATUS.items() if isinstance(error, kind)), (400, "refused"))
-    detail = _OPTION.sub(r"`\1`", str(error))  # the command line's options are fields here
+    kind_of = next((one for kind, one in _STATUS.items() if isinstance(error, kind)), (400, "refused"))
+    # the command line's options are fields here; a whole command stays as it is to be typed
+    detail = _OPTION.sub(lambda found: found[1] or f"`{found[2]}`", str(error))
     row = _ROW.search(detail) if isinstance(error, IntakeError) else None
     more: dict[str, Any] = {"row": int(row[1])} if row else {}
-    return problem(request, *found, detail, **more)
+    return problem(request, *kind_of, detail, **more)
 
 
 def _on_invalid(request: Request, error: Exception) -> JSONResponse:

@@ -88,8 +88,15 @@ def add_event(
 
 def refuse_ended(batch: Batch) -> None:
     if batch.status not in UNENDED:
-        word = "was cancelled" if batch.status == BatchStatus.CANCELLED else "has ended"
-        raise Conflict(f"Batch {batch.id} {word} ({batch.ended_at:%Y-%m-%d %H:%M} UTC).")
+        when = f"{batch.ended_at:%Y-%m-%d %H:%M} UTC"
+        if batch.status == BatchStatus.CANCELLED:
+            raise Conflict(f"Batch {batch.id} was cancelled ({when}). {take_up(batch.id)}")
+        raise Conflict(f"Batch {batch.id} has ended ({when}).")
+
+
+def take_up(batch_id: int) -> str:
+    """What helps whoever wants a cancelled batch to go on."""
+    return f"`cragline batch retry {batch_id} --disposition cancelled` takes it up again."
 
 
 def pause(where: Engine | Session, batch_id: int, *, actor: str, reason: str | None = None) -> Done:
@@ -138,7 +145,10 @@ def resume(
                 Run.batch_id == batch_id,
                 Run.status == RunStatus.RUNNING,
             )
-            .values(wake_at=func.greatest(func.now(), func.coalesce(Claim.not_before, func.now())))
+            .values(
+                wake_at=func.greatest(func.now(), func.coalesce(Claim.not_before, func.now())),
+                failing_since=None,  # the time of the pause is not one in which a provider failed
+            )
             .returning(Claim.run_id)
             .execution_options(synchronize_session=False)
         ).all()

@@ -269,10 +269,15 @@ def _narrow(cursor: "psycopg.Cursor[Any]", reader: str, timeout: float) -> Any:
     return row[0]
 
 
+_UNKNOWN_NAME = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+
+
 def _said(error: psycopg.Error) -> str:
     diagnosis = getattr(error, "diag", None)
     message = getattr(diagnosis, "message_primary", None) or str(error).splitlines()[0]
     hint = getattr(diagnosis, "message_hint", None)
+    if hint is None and isinstance(error, _UNKNOWN_NAME):
+        hint = "docs/history.md lists the views and their columns."
     return f"Postgres says: {message}." + (f" Hint: {hint}" if hint else "")
 
 

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from shared.batches import ensure_partition
 from shared.clean import clean_json, clean_text
-from shared.control import Done, add_event, lock_batch, within
-from shared.course import Course
+from shared.control import Done, add_event, lock_batch, take_up, within
+from shared.course import Course, Segment
 from shared.errors import Conflict, NotFound, UsageError
 from shared.plan import Plan, with_params
 from shared.retention import is_dropped
@@ -118,9 +118,7 @@ def retry(
         batch = lock_batch(session, batch_id)
         _refuse_dropped(session, batch)
         if batch.status == BatchStatus.CANCELLED and RunStatus.CANCELLED not in chosen.dispositions:
-            raise Conflict(
-                f"Batch {batch_id} was cancelled. Choose the disposition `cancelled` to take it up again."
-            )
+            raise Conflict(f"Batch {batch_id} was cancelled. {take_up(batch_id)}")
         values: dict[str, Any] = {
             "batch": batch_id,
             "month": batch.month,
@@ -206,8 +204,25 @@ def _run_and_batch(session: Session, run_id: int) -> tuple[Run, Batch]:
 
 
 def _refuse_dropped(session: Session, batch: Batch) -> None:
+    """The history of the batch must be there, and that of the runs that its forks build on."""
     if is_dropped(session, batch.month):
         raise Conflict(f"Batch {batch.id} is being dropped by retention; its history is gone.")
+    inherited = session.scalars(
+        select(Run.inherited).where(Run.batch_id == batch.id, Run.forked_from.is_not(None))
+    ).all()
+    segments = [Segment.from_json(value) for values in inherited for value in values or []]
+    for segment in segments:
+        # locked, so that what the fork builds on is not dropped meanwhile
+        there = session.execute(_LOCK_BATCH_OF, {"run": segment.run_id}).one_or_none()
+        if there is None or is_dropped(session, segment.month):
+            raise Conflict(
+                f"Batch {batch.id} builds on run {segment.run_id}, whose history was dropped by retention."
+            )
+
+
+_LOCK_BATCH_OF = text(
+    "SELECT FROM batches WHERE id = (SELECT batch_id FROM runs WHERE id = :run) FOR KEY SHARE"
+)
 
 
 def _fork_batch(session: Session, run: Run, batch: Batch, plan: Plan, step: int, actor: str) -> Run:

@@ -8,7 +8,7 @@ process of its own, so that the front door never imports a worker.
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from shared.clean import clean_json, one_line
@@ -22,6 +22,8 @@ from workers.models.schemas import CANARY
 from workers.stores.local_owner import open_store
 
 Said = tuple[str, str, str]  # ok, note or bad; what was looked at; a sentence
+# for a tiny answer: whoever needs longer is slow or hangs, which is no reason to hold up who submits
+CANARY_PATIENCE = 20.0
 STORE_PATIENCE = 3.0  # seconds for an owner of the local store that is just opening
 
 
@@ -35,7 +37,9 @@ def canaries(plan: Plan, settings: Settings) -> list[Said]:
 
 
 def _canary(plan: Plan, settings: Settings, model: str) -> Said:
-    chat = shared_chat_model(openai_settings(settings, plan.structured_output), model, CANARY)
+    server = openai_settings(settings, plan.structured_output)
+    server = replace(server, timeout=min(server.timeout, CANARY_PATIENCE))
+    chat = shared_chat_model(server, model, CANARY)
     where = f"{model} at {plan.server or 'OpenAI'}"
     try:
         reply = structured_call(chat, "You answer in JSON.", 'Say "yes".', "word")

@@ -31,7 +31,7 @@ def diff(
 ) -> None:
     """Compare two batches question by question: disposition, answer, sources, grades and cost.
 
-    A question for which only the cost differs is and its row is shown with --all.
+    A question for which only the cost differs is counted, and its row is shown with --all.
     """
     _one_format(json, as_csv)
     seen, writer = compare.Difference(), csv.writer(sys.stdout)

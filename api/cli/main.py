@@ -113,7 +113,7 @@ def _speak_utf8() -> None:
 
 def _end_of_wrong_usage(error: TyperException) -> None:
     """One line as for every other error, instead of a box over half the screen."""
-    message = one_line(error.format_message())
+    message = one_line(error.format_message()).replace(": Value error, ", ": ")
     if not message:  # no command was named: the help has been printed already
         sys.exit(error.exit_code)
     context = getattr(error, "ctx", None)

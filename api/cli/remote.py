@@ -133,7 +133,10 @@ class Server:
             raise UsageError("--server or CRAGLINE_API_KEY holds what cannot be sent.") from None
         except httpx.HTTPError as error:  # its text may quote the URL
             what = type(error).__name__
-            raise ServerAway(f"The server {address(self.url)} does not answer ({what}).") from None
+            raise ServerAway(
+                f"The server {address(self.url)} does not answer ({what}). "
+                "Look at the address, and whether `cragline up` runs there."
+            ) from None
 
     def _error(self, answer: "httpx.Response") -> CraglineError:
         """The problem document as one of our errors."""

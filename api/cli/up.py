@@ -214,7 +214,7 @@ def _facts(settings: Settings, state: StackState) -> list[tuple[str, str]]:
     return [
         ("Flower", state.url("flower") or "-"),
         ("", f"user {settings.flower_user}, password: {password}"),
-        ("API", state.url("api") or "-"),
+        ("Page, API", state.url("api") or "-"),
         ("Postgres", _server(state, "postgres", "CRAGLINE_DATABASE_URL")),
         ("Valkey", _server(state, "valkey", "CRAGLINE_REDIS_URL")),
         ("Vectors", store),

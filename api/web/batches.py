@@ -71,12 +71,14 @@ def batch_page(
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
     status: RunStatusAsked = "",
     words: Words = "",
-    part: Annotated[Literal["card", "questions", ""], Query()] = "",
+    part: Annotated[Literal["card", "questions", "events", ""], Query()] = "",
 ) -> Response:
     """`part`: only that of the page, for the script that keeps it fresh."""
     engine = state_of(request).engine
     visible_batch(engine, principal, batch_id)
     values: dict[str, Any] = {"batch_id": batch_id, "after": after, "status": status, "words": words}
+    if part == "events":
+        return page(request, "events.html", principal, **values, events=_events(request, batch_id))
     if part != "questions":
         values["card"] = _card(request, batch_id)
     if part == "card":
@@ -89,8 +91,13 @@ def batch_page(
         return page(request, "questions.html", principal, **values)
     details = history.batch_details(engine, batch_id)
     values |= {"plan": details["plan"], "source": details["source"]}
-    values["events"] = history.events(engine, batch_id, EVENTS)[::-1]
+    values["events"] = _events(request, batch_id)
     return page(request, "batch.html", principal, **values, here=True)
+
+
+def _events(request: Request, batch_id: int) -> list[dict[str, Any]]:
+    """What was done to the batch, newest first."""
+    return history.events(state_of(request).engine, batch_id, EVENTS)[::-1]
 
 
 def _card(request: Request, batch_id: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def run_page(request: Request, principal: Viewer, run_id: RunId) -> Response:
     before, after = (
         browse.neighbours(engine, run["batch_id"], run["rows"][0]) if run["rows"] else (None, None)
     )
-    told = story(timeline, browse.run_grades(engine, run_id))
+    told = story(run["question"], timeline, browse.run_grades(engine, run_id))
     return page(
         request,
         "run.html",

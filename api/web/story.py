@@ -29,7 +29,7 @@ class Story:
     feedback: list[Row] = field(default_factory=list)  # {step, node, text}
 
 
-def story(timeline: Sequence[Row], grades: Sequence[Row]) -> Story:
+def story(question: str, timeline: Sequence[Row], grades: Sequence[Row]) -> Story:
     """`timeline`: rows of `run_timeline`; `grades`: those of `browse.run_grades`."""
     by_document = {grade["document_id"]: grade for grade in grades}  # of several the latest
     made = Story([step | {"what": _what(step)} for step in timeline])
@@ -37,6 +37,8 @@ def story(timeline: Sequence[Row], grades: Sequence[Row]) -> Story:
         update = step["state_update"]
         if step["status"] == "succeeded" and isinstance(update, dict):
             _add(made, step, update, by_document)
+    # a first search writes down the question itself, which is no rewrite
+    made.rewrites = [one for one in made.rewrites if one["query"] != question]
     return made
 
 

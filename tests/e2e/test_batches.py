@@ -93,6 +93,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["sql", "with x as (delete from runs returning 1) table x"], 1, "Postgres says: permission denied"),
     (["sql", "select 1; select 2"], 1, "Postgres says: cannot insert multiple commands"),
     (["sql", "select selec from"], 1, "Postgres says: syntax error"),
+    (["sql", "select * from nope"], 1, "docs/history.md lists the views"),
     (["sql", "select pg_read_file('/etc/passwd')"], 1, "Postgres says: permission denied"),
     (["sql", "copy runs to stdout"], 1, "Only queries can be asked here"),
     (["sql", " ; "], 2, "The query is empty."),

@@ -132,6 +132,10 @@ def test_an_open_fork_keeps_the_month_that_it_builds_on(bench: Bench) -> None:
     assert fates(bench)[JANUARY] == ""
     drop(bench, JANUARY)
     assert bench.run_row(fork.run_id).status == "answered"
+    with pytest.raises(Conflict, match=f"builds on run {run}, whose history was dropped"):
+        rework.retry(bench.engine, fork.batch_id, Chosen(("answered",)), actor="kim")
+    with pytest.raises(Conflict, match="dropped by retention"):
+        rework.fork(bench.engine, fork.run_id, 2, bench.settings, actor="kim")
 
 
 def test_the_history_goes_on_refusing_to_be_deleted(bench: Bench) -> None:

@@ -33,7 +33,8 @@ def add_node(
     `queue` is where its task runs; `timeout` (seconds) is how long its claim is kept alive. `fallback`
     gives the update that stands in when an outside call has failed for good: with a permanent error, or
     with a transient one on the last attempt (`config["configurable"]["last_attempt"]`, true unless the
-    runner says otherwise, because in process there is no second attempt).
+    runner says otherwise, because in process there is no second attempt). An error that does not count as an
+    attempt is never the last.
 
     `skip_when_enough`: on workers, a branch of this node is not begun any more once `enough_relevant` of
     the plan are relevant among its step's grades. In process all branches start together, so none is left out.
@@ -44,7 +45,8 @@ def add_node(
         try:
             return function(state, configurable["resources"])
         except CallError as error:
-            if fallback is None or (error.transient and not configurable.get("last_attempt", True)):
+            last = configurable.get("last_attempt", True) and error.counts
+            if fallback is None or (error.transient and not last):
                 raise
             return fallback(state, error)
 

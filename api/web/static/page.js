@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const LARGE = 20 * 1000 * 1000; // bytes; a larger file is looked at only when asked to
-  const POLLS = "#batches, #questions, article.card[hx-get]";
+  const POLLS = "#batches, #questions, #events, article.card[hx-get]";
   const notice = document.getElementById("notice");
   let away = false; // whether the notice says that the server does not answer
 

@@ -138,7 +138,7 @@ def test_what_is_no_address_is_refused(place: str) -> None:
 
 def test_a_server_that_is_away_is_told_by_its_address(use_key: Any) -> None:
     use_key("k")
-    with pytest.raises(ServerAway, match=r"http://127\.0\.0\.1:9 does not answer"):
+    with pytest.raises(ServerAway, match=r"http://127\.0\.0\.1:9 does not answer.*cragline up"):
         Server("http://127.0.0.1:9").batches(1)
 
 

@@ -233,3 +233,33 @@ def test_caps_that_are_set_later_begin_with_what_was_spent(bench: Bench) -> None
     assert now.spent_usd == pytest.approx(stored_cost(bench, batch) + 0.008) and now.spent_tokens == 800
     with pytest.raises(NotFound), transaction(bench.engine) as session:
         set_caps(session, 10**6, Caps(max_cost_usd=2))
+
+
+def test_what_is_spent_without_a_cap_counts_for_the_next_one(bench: Bench) -> None:
+    """Taken away for a while, and given to a batch whose call is under way."""
+    batch, (won,) = submitted(bench, Caps(max_cost_usd=1))
+    ledger = Ledger(bench.engine, won, Gate(bench.engine, bench.settings))
+    ledger.call(spec(1), paid)
+    control.resume(bench.engine, batch, actor="ada", caps=Caps(max_cost_usd=0))
+    ledger.call(spec(2), paid)
+
+    def capped_meanwhile() -> CallResult:
+        control.resume(bench.engine, batch, actor="ada", caps=Caps(max_cost_usd=2))
+        return paid()
+
+    ledger.call(spec(3), capped_meanwhile)
+    now = spending(bench.engine, batch)
+    assert now is not None and now.spent_tokens == 2400
+    assert now.spent_usd == pytest.approx(stored_cost(bench, batch))
+
+
+def test_a_cap_that_comes_while_the_first_call_is_under_way_counts_it(bench: Bench) -> None:
+    batch, (won,) = submitted(bench, Caps())
+
+    def capped_meanwhile() -> CallResult:
+        control.resume(bench.engine, batch, actor="ada", caps=Caps(max_tokens=10_000))
+        return paid()
+
+    Ledger(bench.engine, won, Gate(bench.engine, bench.settings)).call(spec(1), capped_meanwhile)
+    now = spending(bench.engine, batch)
+    assert now is not None and now.spent_tokens == 800

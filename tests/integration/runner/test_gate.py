@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from shared import control
 from shared.errors import CallError, PermanentError, Postponed, TransientError
 from shared.limits import states
 from shared.settings import Settings
@@ -219,6 +220,54 @@ def test_the_web_is_waited_for_only_so_long(make_bench: Any, redis: Redis) -> No
         bench.overdue()
         bench.run(run, 1)
     assert bench.run_row(run).error.startswith("work: provider_out: the provider does not work (after 1 att")
+
+
+def test_an_outage_that_outlasts_patience_fails_the_steps_that_no_probe_comes_from(
+    make_bench: Any, redis: Redis
+) -> None:
+    """One call a pause goes through: hundreds of others would wait for days."""
+    bench = gated(make_bench, redis, max_attempts=2, breaker_failures=1, patience_seconds=3600)
+    made: list[int] = []
+
+    def perform() -> CallResult:
+        made.append(1)
+        raise another(DOWN)
+
+    def waited(failing: str, out: float) -> None:
+        bench.execute("UPDATE claims SET failing_since = now() - CAST(:t AS interval)", t=failing)
+        (key,) = redis.keys("cragline:limits:breaker:*")
+        seconds = redis.time()[0]
+        redis.hset(key, mapping={"since": seconds - out, "open": seconds + 60})
+        bench.overdue()
+
+    with pipeline("toy", one(calls(perform))):
+        prober, run = bench.start("toy"), bench.start("toy")
+        bench.run(prober, 1)
+        assert bench.run(run, 1) == (None, False)
+        for failing, out in (("59 minutes", 9000), ("3 hours", 600)):
+            waited(failing, out)
+            assert bench.run(run, 1) == (None, False), "this outage, or this step's part in it, is young"
+            assert history(bench, run) == []
+        for _ in range(2):
+            waited("2 hours", 9000)
+            bench.run(run, 1)
+    assert len(made) == 1
+    assert bench.run_row(run).error == "work: provider_out: the provider does not work (after 2 attempts)"
+
+
+def test_the_time_of_a_pause_is_none_of_a_failing_provider(make_bench: Any, redis: Redis) -> None:
+    bench = gated(make_bench, redis, max_attempts=1, patience_seconds=3600)
+    with pipeline("toy", one(calls(one_after_another(BUSY, BUSY)))):
+        run = bench.start("toy")
+        bench.run(run, 1)
+        batch = bench.run_row(run).batch_id
+        control.pause(bench.engine, batch, actor="ada")
+        bench.execute("UPDATE claims SET failing_since = now() - interval '9 hours'")
+        control.resume(bench.engine, batch, actor="ada")
+        again(bench, redis, run)
+        assert bench.run_row(run).status == "running"
+        again(bench, redis, run)
+    assert bench.run_row(run).status == "answered"
 
 
 def test_other_errors_count_and_say_that_the_server_is_there(make_bench: Any, redis: Redis) -> None:

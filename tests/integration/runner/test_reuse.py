@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from shared import rework
 from shared.db import transaction
 from shared.errors import Postponed, TransientError
+from shared.rework import Chosen
 from tests.integration.runner.bench import Bench, at_once, pipeline
 from tests.integration.runner.graphs import fan_out, one
 from tests.integration.runner.test_ledger import EMBEDDING, LOCAL, OPENAI, WEB, Counted
@@ -154,6 +156,26 @@ def test_a_result_whose_batch_is_gone_is_named_still_and_paid_again(make_bench: 
     assert bench.one("SELECT reused_from FROM model_calls").reused_from == original.id
     call(bench, third, OPENAI, perform)
     assert perform.calls == 2
+
+
+def test_a_run_retried_from_its_start_is_not_answered_by_what_it_is_retried_for(bench: Bench) -> None:
+    """Neither by its own results nor by its neighbours'; within the retry, work is done once again."""
+    old, new = Counted({"label": "relevant"}), Counted({"label": "irrelevant"})
+    first, second = two_runs(bench)
+    for won in (first, second):
+        for spec in (GRADER, WEB):
+            call(bench, won, spec, old)
+    assert old.calls == 2
+    bench.execute("DELETE FROM claims")
+    bench.execute("UPDATE runs SET status = 'gave_up', reason = 'no', ended_at = now()")
+    chosen = Chosen(("gave_up",))
+    rework.retry(bench.engine, first.batch_id, chosen, actor="kim", from_failed_node=False)
+    bench.admit()
+    for won in (first, second):
+        again = bench.must_win(won.run_id, 2)
+        for spec in (GRADER, WEB):
+            assert call(bench, again, spec, new) == new.response
+    assert new.calls == 2
 
 
 # -- while it is being made ----------------------------------------------------------------------------------

@@ -53,6 +53,15 @@ def test_what_is_wrong_is_said(fake: FakeOpenAI, reply: Reply, level: str, word:
     assert KEY not in says
 
 
+def test_a_model_that_hangs_is_named_and_holds_nobody_up_for_its_own_timeout(
+    fake: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "CANARY_PATIENCE", 0.5)
+    fake.script = lambda _role, _payload: Reply(hang=True)
+    ((level, _, says),) = preflight.canaries(*setup(fake, model_timeout=600))
+    assert level == "note" and "timeout" in says
+
+
 def test_local_models_are_not_asked() -> None:
     settings = Settings(_env_file=None)  # type: ignore[call-arg]
     assert preflight.canaries(make_plan(settings, "crag"), settings) == []

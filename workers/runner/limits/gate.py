@@ -55,7 +55,7 @@ class Gate:
 
         `longest`: seconds that may be waited in the thread.
 
-        What is reserved is given back at the end, or settled by `Held.settle`.
+        What is reserved is settled by `Held.settle`; where that failed, the reconciler gives it back.
         """
         target = Target(spec.provider, won.plan.server if spec.provider == "openai" else "", spec.model)
         estimate = self._estimates.of(spec, won.plan.prices)
@@ -90,12 +90,21 @@ class Gate:
         try:
             return self._limiter.acquire(target, _caller(won), estimate.tokens, timeout, longest)
         except ProviderOut as out:
-            # A run can go on without the web; whoever waits too long for it shall not wait for ever.
-            if spec.role == WEB and won.failing_for >= self._settings.web_patience_seconds:
+            if self._is_over(spec, won, out):
                 raise TransientError(
                     "the provider does not work", code="provider_out", where=target.provider
                 ) from out
             raise
+
+    def _is_over(self, spec: CallSpec, won: Won, out: ProviderOut) -> bool:
+        """Whether the patience with a provider that is out has ended: nobody waits for ever, probe or not.
+
+        A run can go on without the web, so its patience is that of its step. For a model the outage itself must
+        have lasted as long: a step may have met an earlier one, and have waited for its turn since.
+        """
+        if spec.role == WEB:
+            return won.failing_for >= self._settings.web_patience_seconds
+        return min(won.failing_for, out.lasting) >= self._settings.patience_seconds
 
     def _report(self, target: Target, won: Won, outcome: Outcome, unused: int, said: Said) -> Verdict:
         if self._limiter is None:

@@ -38,9 +38,14 @@ _WHY = {
 
 
 class ProviderOut(Postponed):
-    """Put back because the breaker is open, or because a probe of it is under way."""
+    """Put back because the breaker is open, or because a probe of it is under way. `lasting`: seconds since the
+    first of the failures in a row."""
 
     failing = True
+
+    def __init__(self, seconds: float, why: str, lasting: float = 0.0) -> None:
+        super().__init__(seconds, why)
+        self.lasting = lasting
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,10 @@ class Limiter:
             return self._acquire_alone(target, tokens, longest)
         verdict, seconds, why = reply[0], float(reply[1]), reply[2]
         if verdict == "later":
-            kind = ProviderOut if why == "out" else Postponed
-            pause = max(0.2, seconds - _EARLY) if why != "out" else seconds
-            raise kind(pause + random.uniform(0, 0.3), _WHY[why])  # noqa: S311 - spreading, not secrecy
+            spread = random.uniform(0, 0.3)  # noqa: S311 - spreading, not secrecy
+            if why == "out":
+                raise ProviderOut(seconds + spread, _WHY[why], lasting=float(reply[3]))
+            raise Postponed(max(0.2, seconds - _EARLY) + spread, _WHY[why])
         if verdict == "probe":
             log.info(
                 "breaker: one call goes through as a probe", provider=target.provider, server=target.server

@@ -75,15 +75,15 @@ def settle(
     """In the transaction that stores the call: its reservation becomes what it cost.
 
     Where the provider did not say what an answer took, the estimate counts; a failed call without tokens
-    is taken to be free.
+    is taken to be free. A call that was let through without a reservation counts, too, where its batch has
+    been given a cap meanwhile, or had one before: the next cap goes by everything that was spent.
     """
-    if reservation is None:
-        return
     tokens: Any = (record.input_tokens or 0) + (record.output_tokens or 0)
     cost = record.cost_usd
     if record.ok and record.input_tokens is None and record.output_tokens is None:
         tokens, cost = estimate.tokens, estimate.cost_usd if cost is None else cost
-    session.execute(text("DELETE FROM reservations WHERE id = :r"), {"r": reservation})
+    if reservation is not None:
+        session.execute(text("DELETE FROM reservations WHERE id = :r"), {"r": reservation})
     session.execute(
         text(
             "UPDATE budgets SET spent_usd = spent_usd + :cost, spent_tokens = spent_tokens + :tokens"
@@ -91,13 +91,6 @@ def settle(
         ),
         {"cost": cost or 0.0, "tokens": tokens, "b": won.batch_id},
     )
-
-
-def free(engine: Engine, reservation: int | None) -> None:
-    """Of a call that was not made after all."""
-    if reservation is not None:
-        with transaction(engine) as session:
-            session.execute(text("DELETE FROM reservations WHERE id = :r"), {"r": reservation})
 
 
 def free_left_behind(engine: Engine) -> int:

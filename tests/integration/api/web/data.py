@@ -158,7 +158,15 @@ def add_crag_story(engine: Engine, run: int, said: str, sources: list[str]) -> N
     """A run of crag that corrected itself by a web search, with `said` in every text it can hold."""
     found = [document(n, said, sources[n % len(sources)]) for n in range(3)]
     web = [document(n, said, sources[n % len(sources)], "web") for n in range(len(sources))]
-    step(engine, run, 1, "retrieve", "__start__", ["grade_document"] * 3, update={"documents": found})
+    step(
+        engine,
+        run,
+        1,
+        "retrieve",
+        "__start__",
+        ["grade_document"] * 3,
+        update={"documents": found, "query": "The question?"},
+    )
     step(engine, run, 2, "grade_document", "retrieve", [], status="retried", error=f"busy: {said}")
     for branch in range(3):
         more = {"branch": branch, "attempt": 2 if branch == 0 else 1}

@@ -10,6 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from shared.settings import Settings
 from tests.integration.api.conftest import Api
 from tests.integration.api.web import data
 from tests.integration.api.web.data import ALL_HOSTILE, BAD_LINKS, add_batch
@@ -67,7 +68,7 @@ def page(shared: Page) -> Iterator[Page]:
     outside = [
         address
         for address in requested(shared.driver)
-        if not address.startswith((shared.url, "data:", "chrome://"))
+        if not address.startswith(("http://127.0.0.1:", "data:", "chrome://"))
     ]
     assert outside == []
 
@@ -129,6 +130,8 @@ def test_pause_and_cancel_by_the_buttons(page: Page) -> None:
     page.one(f"#cancel-{batch}").click()
     page.driver.switch_to.alert.accept()
     page.until("document.querySelector('.tag').textContent === 'cancelled'")
+    page.one("#events").find_element(By.XPATH, "..").click()  # opened, it tells what was done meanwhile
+    page.until("/cancelled.*resumed.*paused/s.test(document.querySelector('#events').textContent)")
     (row,) = read_rows(page.api.engine, "SELECT status FROM batches WHERE id = :b", b=batch)
     assert row.status == "cancelled"
 
@@ -196,6 +199,9 @@ def test_small_screens_do_not_scroll_sideways_and_dark_is_dark(page: Page, width
         for path in ("/", f"/batches/{batch}", f"/runs/{runs[0]}", "/upload"):
             page.go(path)
             assert page.ask("document.documentElement.scrollWidth") <= width, path
+        page.go(f"/batches/{batch}")  # the answer is in the window, however narrow
+        answer = "document.querySelector('.questions td:last-child').getBoundingClientRect().right"
+        assert page.ask(answer) <= width
         page.go(f"/runs/{runs[0]}")
         assert page.ask("getComputedStyle(document.querySelector('h1')).direction") == "rtl"
         ground = page.ask("getComputedStyle(document.documentElement).backgroundColor")
@@ -203,3 +209,20 @@ def test_small_screens_do_not_scroll_sideways_and_dark_is_dark(page: Page, width
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_logging_in_and_out(page: Page, settings: Settings) -> None:
+    keyed = Api(settings, page.api.engine)  # as in a container: everybody needs a key
+    batch, _ = add_batch(keyed.engine, ["q?"], name="Of the key's owner", owner="browsing")
+    token = keyed.key("browsing", "read")
+    with serving(keyed.app) as url:
+        page.driver.get(f"{url}/batches/{batch}")
+        page.until("location.pathname === '/login'")
+        page.press(token, Keys.ENTER)  # the field has the focus already
+        page.until(f"location.pathname === '/batches/{batch}'")
+        assert page.ask("document.cookie") == ""  # closed to scripts
+        assert page.ask("document.querySelectorAll('.acts form').length") == 0  # this key may only read
+        page.one(".who button").click()
+        page.until("location.pathname === '/login'")
+        page.driver.get(url)
+        page.until("location.pathname === '/login'")

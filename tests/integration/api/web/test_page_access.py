@@ -94,6 +94,8 @@ def test_logging_out_and_revoking_end_it(keyed: Api) -> None:
     number, token = keys.create(keyed.engine, "n", "leaver", ["read"])
     client = log_in(keyed, token)
     assert "leaver" in client.get("/").text
+    assert client.get("/v1/batches").status_code == 200  # a download is a link to the API
+    assert client.post("/v1/batches", headers={"origin": "https://evil.example"}).status_code == 403
     client.post("/logout", headers=OWN)
     assert client.get("/", follow_redirects=False).status_code == 303
     client = log_in(keyed, token)

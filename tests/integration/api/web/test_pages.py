@@ -59,6 +59,7 @@ PAGES = (
     "/batches/{batch}",
     "/batches/{batch}?part=card",
     "/batches/{batch}?part=questions",
+    "/batches/{batch}?part=events",
     "/batches/{batch}?words=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
     "/?name=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
     "/batches/{batch}/nodes",
@@ -148,6 +149,16 @@ def test_a_card_shows_how_far_a_batch_is(engine: Engine, local: TestClient) -> N
     assert verbs == {"pause", "cancel", str(batch)}
 
 
+def test_a_cancelled_batch_boasts_of_no_pace(api: Api) -> None:
+    batch, _ = add_batch(api.engine, ["q?", "r?"])
+    client = api.client()
+    assert client.post(f"/batches/{batch}/cancel", headers={"hx-request": "true"}).status_code == 200
+    page = read(client, f"/batches/{batch}?part=card")
+    assert "2 cancelled" in page.text
+    assert "/min" not in page.text
+    assert "cancelled" in read(client, f"/batches/{batch}?part=events").text
+
+
 # -- a batch's questions ----------------------------------------------------------------------------------
 def shown(page: Reader) -> list[str]:
     return [one["id"] for one in page.all("tr") if one.get("id", "").startswith("run-")]
@@ -222,6 +233,7 @@ def test_a_run_tells_its_whole_story(engine: Engine, local: TestClient) -> None:
         "Next question",
     ):
         assert said in page.text, said
+    assert page.text.count("The question?") == 1  # what was first searched for is no rewrite
     (drawn,) = [one for one in page.all("svg") if one.get("role") == "img"]
     assert drawn["aria-labelledby"] == "graph-title graph-said"
     assert "retrieve, grade_document 3 times, decide, rewrite_query, web_search, generate" in page.text

@@ -1,12 +1,14 @@
 """A file handed in on the page: what was found in it, then the batch; what is wrong is said."""
 
 import io
+import re
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from openpyxl import Workbook
 
+from shared.settings import Settings
 from tests.integration.api.conftest import Api
 from tests.integration.api.web.data import ALL_HOSTILE
 from tests.integration.cluster import read_rows
@@ -112,6 +114,17 @@ def test_hostile_files_are_shown_as_text(api: Api) -> None:
     assert answer.status_code == 200
     assert "<img" not in answer.text and "<script" not in answer.text
     assert "&lt;script&gt;" in answer.text
+
+
+def test_of_several_collections_none_is_chosen_by_chance(api: Api, settings: Settings) -> None:
+    def choices(name: str) -> list[str]:
+        ours = Api(settings.model_copy(update={"collection": name}), api.engine, open_on_loopback=True)
+        form = ours.client().get("/upload").text
+        field = form.partition('id="collection" name="collection" required>')[2].partition("</select>")[0]
+        return re.findall(r"<option[^>]*>([^<]*)", field)
+
+    assert choices("docs") == ["docs", "other"]
+    assert choices("nowhere") == ["choose one", "docs", "other"]
 
 
 def test_no_file_and_two_files_are_refused(api: Api) -> None:

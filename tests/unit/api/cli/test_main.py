@@ -97,6 +97,7 @@ def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> 
         (["batch", "show", "x"], "Invalid value for 'BATCH': "),
         (["submit"], "Missing argument 'file'. See `cragline submit --help`."),
         (["up", "--flower-port", "0"], "Invalid value for '--flower-port': "),
+        (["submit", "q.csv", "--reuse", "x"], "Invalid value for '--reuse': 'x' is not one of"),
         (["batch", "list", "--limit", "9" * 20], "Invalid value for '--limit': "),
         (
             ["batch", "show", "1", "2"],

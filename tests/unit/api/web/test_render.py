@@ -1,6 +1,7 @@
 """How numbers are written, what the bar shows, and that templates escape."""
 
 import re
+import tomllib
 from decimal import Decimal
 from hashlib import sha256
 from itertools import pairwise
@@ -100,3 +101,18 @@ def test_a_histogram_has_a_bar_for_each_bucket_and_says_what_it_shows() -> None:
         "generate: 100 attempts, half of them within 15 ms, 95 of 100 within 3 min 20 s, the longest "
         "5 min 00 s; most of them took 10 ms to 20 ms."
     )
+
+
+def test_every_file_of_the_page_is_installed_with_it() -> None:
+    """Templates are in no package of their own, so that setuptools must be told of each kind of file."""
+    told = tomllib.loads((render.HERE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = told["tool"]["setuptools"]["package-data"]
+    installed = {file for pattern in patterns["api.web"] for file in render.HERE.glob(pattern)}
+    needed = {
+        file
+        for folder in ("templates", "static")
+        for file in (render.HERE / folder).rglob("*")
+        if file.is_file()
+    }
+    assert needed == installed
+    assert "*.json" in patterns["*"]

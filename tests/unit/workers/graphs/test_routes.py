@@ -279,6 +279,9 @@ def test_a_transient_error_reaches_the_fallback_at_the_last_attempt_only() -> No
         adapter.run_node("web_search", state, resources, last_attempt=False)
     update = adapter.run_node("web_search", state, resources, last_attempt=True)
     assert update["notes"] == ["web_search_failed: rate_limit: busy"]
+    error.counts = False  # refused as everybody is: this was no attempt
+    with pytest.raises(TransientError):
+        adapter.run_node("web_search", state, resources, last_attempt=True)
     permanent = having(web=PermanentError("no", code="auth", where="tavily")).resources()
     assert adapter.run_node("web_search", state, permanent, last_attempt=False)["web_status"] == "failed"
 
