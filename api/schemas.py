@@ -94,12 +94,10 @@ class BatchQuery(BatchOptions):
 
 
 class BatchBody(BatchOptions):
-    """A batch as one JSON document. For more than some thousand questions send a file or JSON lines.
+    """A batch as one JSON document. For more than some thousand questions send a file or JSON lines."""
 
-    It may be large, and so might be the list of what is wrong with it: an error takes a thousand times the
-    room of the two bytes that cause it. So each kind of error is told once.
-    """
-
+    # It may be large, and so might be the list of what is wrong with it: an error takes a thousand times the
+    # room of the two bytes that cause it. So each kind of error is told once.
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
 
     settings: dict[str, Any] = Field(

@@ -1,24 +1,26 @@
 """What a file of questions would become, before anything is stored."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from api.intake.model import QuestionFile
+from api.intake.model import InputRow, QuestionFile
 from shared.clean import question_key
 
 SHOWN = 5
 _COUNTED = 1_000_000  # distinct questions that are told apart; beyond, the count of repeats is a lower bound
 
 
-def preview(questions: QuestionFile) -> dict[str, Any]:
+def preview(questions: QuestionFile, rows_read: Iterator[InputRow] | None = None) -> dict[str, Any]:
     """The report (JSON value) with counts of rows, and the first questions.
 
-    Reads the file to its end. Raises IntakeError for a row that cannot be read.
+    Reads the file to its end, or `rows_read`, its rows as far as they are wanted. Raises IntakeError for a row
+    that cannot be read.
     """
     seen: set[int] = set()
     rows = empty = repeated = noted = 0
     first: list[dict[str, Any]] = []
-    for row in questions.rows():
+    for row in questions.rows() if rows_read is None else rows_read:
         rows += 1
         noted += bool(row.notes)
         if row.question is None:

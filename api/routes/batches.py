@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from api.intake import QuestionFile
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
+AnyRow = TypeVar("AnyRow", bound=Row)
 MAX_JSON = 16_000_000  # bytes of a JSON document, which is in memory while it is read
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -181,7 +182,7 @@ def submit_file(
             questions = opened(file, options)
             plan = knowledge.resolved(engine, plan)
             batches.check_collection(engine, plan)
-            rows = _within(questions.rows(), state.settings.api_max_rows)
+            rows = within(questions.rows(), state.settings.api_max_rows)
             name = options.name or file.name
             share = fair(principal, Share(options.priority, options.weight, options.max_in_flight))
             caps = Caps(options.max_cost_usd, options.max_tokens)
@@ -211,7 +212,8 @@ def opened(file: Path, options: BatchOptions) -> "QuestionFile":
     return open_questions(file, options.column, sheet=options.sheet, header_row=options.header_row)
 
 
-def _within(rows: Iterator[Row], most: int) -> Iterator[Row]:
+def within(rows: Iterator[AnyRow], most: int) -> Iterator[AnyRow]:
+    """`rows`, as long as they are no more than `most`. Raises IntakeError."""
     for count, row in enumerate(rows, 1):
         if count > most:
             raise IntakeError(f"row {row.number}: a batch has at most {most:,} rows here. Send it in parts.")

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api import uploads
 from api.problems import ApiError
-from api.routes.batches import digest_of, opened, options_of_form, submit_file, without_folder
+from api.routes.batches import digest_of, opened, options_of_form, submit_file, within, without_folder
 from api.schemas import BatchOptions, BatchQuery
 from api.state import ApiState, state_of
 from api.web.access import Changer, Viewer, from_script, page_router
@@ -58,7 +58,9 @@ def _looked(state: ApiState, options: BatchOptions, sets: dict[str, Any], file: 
         make_plan(
             state.settings, options.pipeline, sets, options.collection
         )  # settings that are wrong say so now
-        return preview(opened(file, options))
+        found = opened(file, options)
+        # no further than a batch may go: a small zip may hold more rows than can be counted in an hour
+        return preview(found, within(found.rows(), state.settings.api_max_rows))
     except CraglineError as error:
         raise without_folder(file.parent, error) from None
 

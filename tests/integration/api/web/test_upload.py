@@ -50,6 +50,13 @@ def test_a_look_says_what_was_found_and_stores_nothing(api: Api) -> None:
     assert count(api) == before
 
 
+def test_a_look_goes_no_further_than_a_batch_may(api: Api) -> None:
+    """A zip of 40 kB may hold twenty million rows."""
+    rows = "question\n" + "Is it?\n" * 501
+    answer = send(api.client(), "/upload/look", "list.csv", rows.encode())
+    assert (answer.status_code, "at most 500 rows" in answer.text) == (422, True)
+
+
 def test_a_submitted_file_becomes_one_batch_however_often_the_button_is_pressed(api: Api) -> None:
     client = api.client()
     fields = {"once": "abc", "name": "", "set": "k=6\n\nrule=ratio:0.5\n", "pipeline": "crag", "column": ""}
