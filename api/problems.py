@@ -8,6 +8,8 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from psycopg import DataError
+from psycopg.errors import UntranslatableCharacter
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -28,6 +30,7 @@ from shared.urls import FetchError
 
 log = structlog.get_logger()
 MEDIA_TYPE = "application/problem+json"
+_TOLD = 50  # errors of one request: a body of unknown fields has as many errors as fields
 _STATUS: dict[type[CraglineError], tuple[int, str]] = {
     NotFound: (404, "not-found"),
     UsageError: (422, "usage"),
@@ -100,8 +103,8 @@ def _on_ours(request: Request, error: Exception) -> JSONResponse:
 def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     errors = [
-        {"where": ".".join(map(str, one["loc"])), "message": one_line(str(one["msg"]), 300)}
-        for one in error.errors()
+        {"where": one_line(".".join(map(str, one["loc"])), 300), "message": one_line(str(one["msg"]), 300)}
+        for one in error.errors()[:_TOLD]
     ]
     said = "; ".join(f"{one['where']}: {one['message']}" for one in errors[:5])
     return problem(request, 422, "invalid-request", f"{said}. Correct it and ask again.", errors=errors)
@@ -126,12 +129,25 @@ def _on_database(request: Request, error: Exception) -> JSONResponse:
 
 def _on_refused(request: Request, error: Exception) -> JSONResponse:
     """Only the class goes into the log: the driver's words may quote what was sent."""
-    kind = type(getattr(error, "orig", error)).__name__
+    cause = getattr(error, "orig", error)
+    if _is_nul(cause):
+        detail = (
+            "A text holds the character NUL (U+0000), which can be neither stored nor found. Leave it out."
+        )
+        return problem(request, 422, "invalid-request", detail)
+    kind = type(cause).__name__
     log.error("the database refused", path=request.url.path, error=kind)
     if kind == "UndefinedTable":
         detail = "The database has no tables yet. `cragline db upgrade` makes them."
         return problem(request, 503, "database", detail)
     return problem(request, 500, "mistake", "The database refused this; the server's log says more.")
+
+
+def _is_nul(cause: object) -> bool:
+    """In text the driver refuses it itself, without a state; in JSON the server does."""
+    if isinstance(cause, UntranslatableCharacter):
+        return True
+    return isinstance(cause, DataError) and cause.sqlstate is None and "NUL" in str(cause)
 
 
 def mistake(request: Request, error: Exception) -> JSONResponse:

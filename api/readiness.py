@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Callable
 
+import psycopg
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,6 +19,8 @@ from shared.stack.state import store_owner_path
 
 DEAD_SECONDS = 30.0  # without a sign of life: ten missed ones
 _PATIENCE = 2.0  # seconds for an answer
+_CONNECT_SECONDS = 3  # for a connection to the database; a whole number, at least 2
+_ASK_DATABASE = frozenset({"migrations", "beat", "reconciler", "queue"})
 
 # How long questions have been waiting without one being admitted; NULL when none waits. That a large batch
 # waits is in order; that nothing moves is not.
@@ -35,7 +38,8 @@ class NotReady(Exception):
 
 
 def examine(state: ApiState) -> list[Check]:
-    """Every check; one that fails does not keep the others from being made."""
+    """Every check. One that fails does not keep the others from being made, but for the database: each of
+    those that ask it would wait anew, until whoever asked has gone."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("database", lambda: _database(state.engine)),
         ("migrations", lambda: _migrations(state.engine)),
@@ -45,7 +49,15 @@ def examine(state: ApiState) -> list[Check]:
         ("reconciler", lambda: _alive(state.engine, heartbeats.RECONCILER)),
         ("queue", lambda: _queue(state.engine, state.settings.api_queue_seconds)),
     ]
-    return [_checked(name, look) for name, look in checks]
+    found: dict[str, Check] = {}
+    for name, look in checks:
+        away = name in _ASK_DATABASE and not found["database"].ready
+        found[name] = (
+            Check(name=name, ready=False, detail="not known, as the database does not answer")
+            if away
+            else _checked(name, look)
+        )
+    return list(found.values())
 
 
 def _checked(name: str, look: Callable[[], str]) -> Check:
@@ -58,8 +70,13 @@ def _checked(name: str, look: Callable[[], str]) -> Check:
 
 
 def _database(engine: Engine) -> str:
-    with transaction(engine) as session:
-        session.execute(text("SELECT 1"))
+    """By a connection of its own: those of the pool wait for a server that has vanished for much longer."""
+    _, values = engine.dialect.create_connect_args(engine.url)
+    try:
+        with psycopg.connect(**values, connect_timeout=_CONNECT_SECONDS, autocommit=True) as connection:
+            connection.execute("SELECT 1")
+    except psycopg.Error as error:  # its words may quote the address with its user
+        raise NotReady(f"does not answer ({type(error).__name__})") from None
     return "answers"
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from shared.settings import Reuse
 
@@ -94,15 +94,28 @@ class BatchQuery(BatchOptions):
 
 
 class BatchBody(BatchOptions):
-    """A batch as one JSON document. For more than some thousand questions send a file or JSON lines."""
+    """A batch as one JSON document. For more than some thousand questions send a file or JSON lines.
+
+    It may be large, and so might be the list of what is wrong with it: an error takes a thousand times the
+    room of the two bytes that cause it. So each kind of error is told once.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
 
     settings: dict[str, Any] = Field(
         default_factory=dict, description='The pipeline\'s numbers, e.g. `{"k": 6}`.'
     )
     questions: list[str | dict[str, Any]] = Field(
         min_length=1,
+        fail_fast=True,
         description="Texts, or objects with a field `question`; other fields come back with the results.",
     )
+
+    @model_validator(mode="after")
+    def _knows_every_field(self) -> "BatchBody":
+        if unknown := next(iter(self.model_extra or {}), None):
+            raise ValueError(f"there is no field {unknown[:60]!r}")
+        return self
 
 
 class SubmittedBatch(BaseModel):

@@ -7,7 +7,6 @@ a host name that it lets point here. So the Host header must be loopback, and no
 """
 
 import base64
-import binascii
 import ipaddress
 import threading
 import time
@@ -25,7 +24,8 @@ from shared.keys import SCOPES, Principal, Scope
 
 LOCAL = Principal("local", frozenset(SCOPES))
 COOKIE = "cragline_key"  # set by the page's login
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+# how the names of headers begin that proxies and tunnels add
+_FORWARDED = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "true-client-ip", "cf-", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _bearer = HTTPBearer(
     auto_error=False,
@@ -94,7 +94,7 @@ def _given(request: Request) -> tuple[str, str | None]:
     if kind == "basic":
         try:
             decoded = base64.b64decode(value, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # no Base64, or no text in it
             return kind, ""
         return kind, decoded.partition(":")[2]
     return kind, value if kind == "bearer" else ("" if kind else None)
@@ -105,12 +105,17 @@ def is_local(request: Request) -> bool:
     state = state_of(request)
     if not state.open_on_loopback or state.settings.api_auth == "required":
         return False
-    if any(name in request.headers for name in _FORWARDED):
+    if any(name.startswith(_FORWARDED) for name in request.headers):
         return False
     if request.client is None or not is_loopback(request.client.host):
         return False
+    named = request.headers.get("host", "")
+    if any(
+        one in named for one in "@/\\?#"
+    ):  # stands in no name of a host, and could hide which one is meant
+        return False
     try:
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        host = urlsplit(f"//{named}").hostname
     except ValueError:
         return False
     return host is not None and is_loopback(host)

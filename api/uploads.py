@@ -36,7 +36,7 @@ ENDINGS = {
     "application/zip": ".zip",
 }
 _BLOCK = 1024 * 1024  # bytes gathered before they are written, on a thread
-_LONGEST_NAME = 150  # characters
+_LONGEST_NAME = 150  # bytes in UTF-8; file systems take 255, and what is beside a file has a longer name
 _ODD = re.compile(r"[^\w .()\[\]+,@=-]")
 MAX_FILES = 100
 MAX_FIELDS = 100
@@ -92,7 +92,7 @@ def media_type(request: Request) -> str:
 def usable_name(given: str, kind: str = "") -> str:
     """The sender's file name as one of ours: no folders, nothing odd, with an ending. Raises ApiError."""
     name = one_line(clean_text(given)).replace("\\", "/").rpartition("/")[2]
-    name = _ODD.sub("_", name).lstrip(". ")[-_LONGEST_NAME:] or "file"
+    name = _ODD.sub("_", name).lstrip(". ").encode()[-_LONGEST_NAME:].decode(errors="ignore") or "file"
     if "." in name:
         return name
     if kind in ENDINGS:

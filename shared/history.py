@@ -10,6 +10,7 @@ from psycopg import sql as pg_sql
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, Row, text
 
+from shared.clean import needs_cleaning
 from shared.db import transaction
 from shared.errors import CraglineError, NotFound
 
@@ -93,14 +94,15 @@ def batch_details(engine: Engine, batch_id: int) -> dict[str, Any]:
     return found[0]
 
 
+# The page is cut before the join: Postgres knows nothing yet of a batch that has just come, takes it for small,
+# and would else join and sort all that is left of it for every page.
 _RESULTS = """
 SELECT batch_rows.row_number, batch_rows.original, batch_rows.notes AS row_notes, runs.id AS run_id,
        runs.status, runs.answer, runs.reason, runs.error, runs.sources, runs.web_used, runs.notes AS run_notes
-  FROM batch_rows
+  FROM (SELECT row_number, run_id, original, notes FROM batch_rows
+         WHERE batch_id = :id AND row_number > :after ORDER BY row_number LIMIT :page) AS batch_rows
   LEFT JOIN runs ON runs.id = batch_rows.run_id
- WHERE batch_rows.batch_id = :id AND batch_rows.row_number > :after
  ORDER BY batch_rows.row_number
- LIMIT :page
 """
 _PAGE = 1000  # rows
 
@@ -213,6 +215,8 @@ def query(
     surprises; a hostile one could hide a `set_config` that takes the login's own reading rights back, so
     strangers are given a login of their own in that group. Without the role the login itself reads.
     """
+    if needs_cleaning(sql):
+        raise CraglineError("The query holds NUL, or bytes that are no UTF-8.")
     if not _QUERY.match(sql):
         raise CraglineError("Only queries can be asked here: SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW.")
     if _CHANGES_ROLE.search(sql):

@@ -55,14 +55,14 @@ UPDATE webhook_deliveries
    SET attempts = attempts + 1,
        next_at = now() + make_interval(secs => least(:longest, :first * power(2, least(attempts, 20))))
  WHERE id IN (SELECT id FROM webhook_deliveries WHERE status = 'pending' AND next_at <= now()
-               ORDER BY next_at LIMIT :most FOR UPDATE SKIP LOCKED)
+               ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, batch_id, url, attempts
 """
 _NOTE = """
 UPDATE webhook_deliveries
    SET status = :status, last_status = :code, last_error = :error,
        ended_at = CASE WHEN :status <> 'pending' THEN now() END
- WHERE id = :id
+ WHERE id = :id AND status = 'pending' AND attempts = :attempts
 """
 
 
@@ -79,16 +79,19 @@ def deliver(engine: Engine, settings: Settings, *, resolver: Resolver = resolve)
     """Write down what is to be told, and make the tries that are due; how many those were."""
     with transaction(engine) as session:
         session.execute(text(_ENQUEUE))
-        values = {"longest": _LONGEST_PAUSE, "first": _FIRST_PAUSE, "most": _AT_ONCE}
-        due = session.execute(text(_CLAIM), values).all()
-    for row in due:
+    for made in range(_AT_ONCE):
+        # one by one: what is claimed and then waits for slow receivers would be claimed by others meanwhile
+        with transaction(engine) as session:
+            row = session.execute(text(_CLAIM), {"longest": _LONGEST_PAUSE, "first": _FIRST_PAUSE}).first()
+        if row is None:
+            return made
         outcome = _attempt(engine, settings, row, resolver)
         status = _status(outcome, row.attempts)
         with transaction(engine) as session:
-            told = {"status": status, "code": outcome.code, "error": outcome.error, "id": row.id}
-            session.execute(text(_NOTE), told)
+            told = {"status": status, "code": outcome.code, "error": outcome.error}
+            session.execute(text(_NOTE), told | {"id": row.id, "attempts": row.attempts})
         log.info("webhook", batch_id=row.batch_id, attempt=row.attempts, status=status, answer=outcome.code)
-    return len(due)
+    return _AT_ONCE
 
 
 def _status(outcome: Outcome, attempts: int) -> DeliveryStatus:

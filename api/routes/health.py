@@ -12,8 +12,9 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz")
-def healthz() -> Alive:
+async def healthz() -> Alive:
     """Whether this process answers. It asks nothing else, so that a dead database does not restart it."""
+    # on the event loop: the threads may all be waiting for that database
     return Alive(status="alive")
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from api import uploads
+from api.files import atomic_binary
 from api.problems import ApiError
 from api.schemas import (
     CollectionDetails,
@@ -129,9 +130,10 @@ def _take_files(state: ApiState, received: uploads.Received) -> ingest.Ingest:
     place.mkdir(mode=0o755, parents=True, exist_ok=True)
     kept = []
     for file in received.files:
-        beside = place / f".{file.name}.new"
-        shutil.copyfile(file, beside)
-        kept.append(beside.replace(place / file.name))  # in one move: a worker may be reading the old one
+        # in one move: a worker may be reading the old one, and somebody else be sending a new one
+        with file.open("rb") as sent, atomic_binary(place / file.name) as kept_as:
+            shutil.copyfileobj(sent, kept_as)
+        kept.append(place / file.name)
     return ingest.create(state.engine, kept, name)
 
 

@@ -1,7 +1,6 @@
 """Styles, scripts and the icon: files of ours, for everybody."""
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
 
 from api.problems import ApiError
 from api.web.render import STATIC
@@ -18,4 +17,5 @@ def static_file(request: Request, name: str, v: str | None = Query(None, max_len
         raise ApiError(404, "not-found", "There is no such file.")
     # its address changes with its content
     cache = "public, max-age=31536000, immutable" if v else "no-cache"
-    return FileResponse(path, media_type=_KINDS[path.suffix], headers={"Cache-Control": cache})
+    # small and whole: a file response would also take ranges, and refuse wrong ones in plain text
+    return Response(path.read_bytes(), media_type=_KINDS[path.suffix], headers={"Cache-Control": cache})

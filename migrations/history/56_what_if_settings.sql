@@ -25,11 +25,22 @@ BEGIN
         RAISE EXCEPTION 'Stored grades cannot tell what % would have done', unusable
             USING ERRCODE = 'invalid_parameter_value', HINT = 'They can for: ' || array_to_string(usable, ', ');
     END IF;
+    -- what is not set is as it was; a value that the pipeline itself would not take must not pass for another
+    SELECT string_agg(key || ' = ' || value, ', ' ORDER BY key) INTO unusable
+      FROM jsonb_each(settings)
+     WHERE CASE WHEN key = 'rule' THEN jsonb_typeof(value) <> 'string'
+                WHEN key IN ('refine', 'rewrite', 'web_search') THEN value NOT IN ('"on"', '"off"')
+                WHEN jsonb_typeof(value) <> 'number' THEN true
+                ELSE (value #>> '{}')::numeric NOT BETWEEN 0 AND 1 END;
+    IF unusable IS NOT NULL THEN
+        RAISE EXCEPTION 'This cannot be: %', unusable USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'refine, rewrite and web_search are "on" or "off", rule is a text, and the others are numbers from 0 to 1';
+    END IF;
     IF changed ? 'relevant_at' AND batch.provider <> 'local' THEN
         RAISE EXCEPTION 'relevant_at draws the line for local models only; the labels of batch % are a model''s own words', batch_id
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF changed ->> 'rule' LIKE 'ratio:%' THEN
+    IF changed ->> 'rule' ~ '^ratio:(0|1|0?[.][0-9]+|1[.]0+)$' THEN
         changed := changed || jsonb_build_object('rule', 'ratio', 'ratio', substr(changed ->> 'rule', 7)::double precision);
     END IF;
     IF changed ->> 'rule' NOT IN ('ratio', 'none_relevant', 'confidence') THEN

@@ -46,6 +46,8 @@ def database(servers: Servers) -> Iterator[Engine]:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'cragline'",
         "SELECT lo_create(0)",
         "SELECT pg_notify('x', 'y'), nextval('public.runs_id_seq')",
+        "SELECT 1 \0 what the server would never see",
+        "SELECT '\udcff'",  # as a terminal in Latin-1 hands it over
     ],
 )
 def test_nothing_but_reading(database: Engine, statement: str) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from shared import compare
 from shared.db import make_engine
@@ -254,6 +255,29 @@ def test_what_grades_cannot_tell_is_refused(
     batch = Bench(engine).submit(["How old?"], pipeline)
     with pytest.raises(UsageError, match=said.replace("(", r"\(")):
         compare.what_if(engine, batch, sets)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"rule": None},
+        {"rule": "ratio:2"},
+        {"rule": "ratio:x"},
+        {"refine": "auto"},
+        {"refine": "ON"},
+        {"web_search": True},
+        {"ratio": None},
+        {"ratio": "abc"},
+        {"ratio": 1.5},
+        {"upper": [0.5]},
+    ],
+    ids=str,
+)
+def test_the_function_refuses_what_a_pipeline_would_not_take(engine: Engine, odd: dict[str, Any]) -> None:
+    """Asked in SQL nobody checks the values before; taken for `off` or for another rule they would mislead."""
+    batch = Bench(engine).submit(["How old?"], "crag")
+    with engine.connect() as connection, pytest.raises(DBAPIError, match="InvalidParameterValue"):
+        connection.execute(text("SELECT * FROM history.what_if(:b, :s)"), {"b": batch, "s": Jsonb(odd)})
 
 
 def test_a_batch_that_is_not_there(engine: Engine) -> None:

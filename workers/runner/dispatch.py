@@ -2,7 +2,8 @@
 
 A batch of a million is a million rows and a few hundred messages. A free place goes to the batch with the
 highest priority, and among equals to that with the fewest runs in flight for its weight, so ten questions
-submitted behind a million do not wait for them. What a paused batch has in flight waits, and takes no place.
+submitted behind a million do not wait for them. What a paused batch has in flight waits, and takes no place;
+nor does a run that is put back for more than some seconds take the place of another batch.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,8 @@ _NEXT = text(
              FROM (SELECT id, first_row FROM runs
                     WHERE batch_id = batches.id AND status = 'pending'
                     ORDER BY first_row
-                    LIMIT greatest(0, least(:room, batches.max_in_flight - in_flight.runs))) AS pending) AS candidate
+                    LIMIT greatest(0, least(:room, :window - in_flight.runs, batches.max_in_flight - in_flight.runs))
+                  ) AS pending) AS candidate
      -- a pipeline that this version does not know waits for workers that do
      WHERE batches.status = 'open' AND batches.pipeline = ANY (:pipelines)
      -- random: with fewer places than batches, a fixed order would be the same batch's at every tick
@@ -54,13 +56,25 @@ _IN_FLIGHT = text(
     """
     SELECT count(*) FROM runs JOIN batches ON batches.id = runs.batch_id
      WHERE runs.status = 'running' AND batches.status = 'open'
+       -- who waits for a provider, or for its rate limit, keeps no other batch waiting
+       AND (NOT EXISTS (SELECT FROM claims
+                         WHERE claims.run_id = runs.id AND claims.status = 'ready'
+                           AND claims.not_before > now() + interval '10 s')
+            OR EXISTS (SELECT FROM claims
+                        WHERE claims.run_id = runs.id
+                          AND (claims.status = 'running' OR claims.status = 'ready'
+                               AND coalesce(claims.not_before, now()) <= now() + interval '10 s')))
     """
 )
 _THROUGH = text(
     """
     SELECT id FROM batches
      WHERE status IN ('open', 'paused')
-       AND NOT EXISTS (SELECT FROM runs WHERE batch_id = batches.id AND status IN ('pending', 'running'))
+       -- two looks into an index for each batch; NOT EXISTS would be a join with all runs there are, each second
+       AND (SELECT id FROM runs WHERE batch_id = batches.id AND status = 'pending'
+             ORDER BY first_row LIMIT 1) IS NULL
+       AND (SELECT id FROM runs WHERE batch_id = batches.id AND status = 'running'
+             ORDER BY id LIMIT 1) IS NULL
        FOR NO KEY UPDATE SKIP LOCKED
     """
 )
@@ -88,7 +102,8 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
         publications: list[Publication] = []
         for _ in range(_ROUNDS):
             left = room - len(publications)
-            ids = list(session.scalars(_NEXT, {"room": left, "pipelines": sorted(adapters())}))
+            values = {"room": left, "window": settings.window, "pipelines": sorted(adapters())}
+            ids = list(session.scalars(_NEXT, values))
             admitted, taken_over = _admit(session, ids, settings) if ids else ([], 0)
             publications += admitted
             if not taken_over:

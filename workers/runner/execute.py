@@ -108,8 +108,9 @@ class Executor:
     def _quarantine(self, won: Won) -> Iterator[bool]:
         """A claim that was lost with its worker may be what killed it. Such claims run one at a time in a
         process, and of one step the most often lost first: so the innocent ones get through, and a guilty
-        one comes to its last attempt without taking its neighbours along."""
-        if not won.lost:
+        one comes to its last attempt without taking its neighbours along. Those lost once only run freely
+        where they could be lost once more: one by one, all that a killed worker had would take a minute."""
+        if not won.lost or (won.lost == 1 and won.tries <= won.plan.max_attempts - 2):
             yield True
             return
         free = self._one_suspect.acquire(blocking=False)

@@ -1,4 +1,5 @@
-"""Notices that Redis has forgotten its messages: flushed, restarted, or another server behind the same name.
+"""Notices that messages are gone: Redis was flushed or restarted, another server is behind the same name, or a
+worker took them while Postgres was away.
 
 A key of ours says which server (its run id) holds the messages in flight. Where it is missing or names
 another, what was published may be gone, and the reconciler need not wait for anything to be overdue.
@@ -24,6 +25,12 @@ def heal_if_forgotten(redis: Any, heal: Callable[[], object]) -> bool:
     # Only where it is still there: a flush during the healing must be seen by the next call.
     redis.set(MARKER, server, xx=True)
     return True
+
+
+def were_dropped(redis: Any) -> None:
+    """To be called by a worker that could do nothing with its messages: they are published again at the next
+    look. Raises redis errors."""
+    redis.delete(MARKER)
 
 
 def _text(value: bytes | str | None) -> str | None:

@@ -83,19 +83,19 @@ def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
 
 
 def make_all_due(engine: Engine) -> int:
-    """Redis has forgotten its messages: nothing waits for its time to be overdue, but for a retry's pause.
+    """Messages were lost: nothing waits for its time to be overdue, but for a retry's pause.
 
-    Returns how many claims that concerns. A message that was not lost after all finds nothing to do.
+    The pauses between publications start anew, because no message has shown that it is in vain. Returns how
+    many claims that concerns. A message that was not lost after all finds nothing to do.
     """
     with transaction(engine) as session:
         due = session.execute(
             update(Claim)
             .where(
                 Claim.status != ClaimStatus.RUNNING,
-                Claim.wake_at > func.now(),
                 or_(Claim.not_before.is_(None), Claim.not_before <= func.now()),
             )
-            .values(wake_at=func.now())
+            .values(wake_at=func.least(Claim.wake_at, func.now()), publishes=0)
             .returning(Claim.run_id)
         ).all()
     return len(due)

@@ -10,14 +10,14 @@ from typing import Any
 import structlog
 from celery import Celery, Task
 from redis.exceptions import RedisError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from shared import heartbeats
 from shared.db import transaction
 from shared.queue import CONTROL
 from workers.runner import advance, dispatch, reconcile, reuse
 from workers.runner.advance import Publication
-from workers.runner.flush_watch import heal_if_forgotten
+from workers.runner.flush_watch import heal_if_forgotten, were_dropped
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.ledger import describe
 from workers.runner.limits.reservations import free_left_behind
@@ -38,7 +38,7 @@ def register(app: Celery, runtime: GetRuntime) -> None:
 
 
 def _register_node(app: Celery, adapter: GraphAdapter, node: str, runtime: GetRuntime) -> None:
-    @app.task(name=adapter.task_name(node), queue=adapter.queue(node), bind=True)
+    @app.task(name=adapter.task_name(node), queue=adapter.queue(node), bind=True, shared=False)
     def run_node(self: Task, *, batch_id: int, run_id: int, step: int, branch: int, solo: bool) -> str:
         try:
             following, over = runtime().executor.run(run_id, step, branch, self.request.id)
@@ -47,16 +47,12 @@ def _register_node(app: Celery, adapter: GraphAdapter, node: str, runtime: GetRu
             elif over and solo:
                 publish_join(app, Publication(adapter.pipeline, batch_id, run_id, step))
         except SQLAlchemyError as error:
-            log.error(
-                "the database failed; the reconciler will see to it",
-                run_id=run_id,
-                error=describe(error),
-            )
+            _leave_to_reconciler(app, run_id, error)
         return f"{run_id}.{step}.{branch}"
 
 
 def _register_join(app: Celery, pipeline: str, runtime: GetRuntime) -> None:
-    @app.task(name=join_name(pipeline), queue=CONTROL, ignore_result=True)
+    @app.task(name=join_name(pipeline), queue=CONTROL, ignore_result=True, shared=False)
     def join(_parts: list[str], *, batch_id: int, run_id: int, step: int) -> None:
         """The chord's body. What the header returned is not looked at: the rows decide."""
         try:
@@ -66,16 +62,12 @@ def _register_join(app: Celery, pipeline: str, runtime: GetRuntime) -> None:
             if following is not None:
                 publish_step(app, following)
         except SQLAlchemyError as error:
-            log.error(
-                "the database failed; the reconciler will see to it",
-                run_id=run_id,
-                error=describe(error),
-            )
+            _leave_to_reconciler(app, run_id, error)
 
 
 def _register_control(app: Celery, runtime: GetRuntime) -> None:
     # No events for these two: one a second each would bury the nodes in Flower's task list.
-    @app.task(name="cragline.dispatch", queue=CONTROL, ignore_result=True, send_events=False)
+    @app.task(name="cragline.dispatch", queue=CONTROL, ignore_result=True, send_events=False, shared=False)
     def dispatch_now(beat: bool = False) -> None:
         """`beat`: the message is one of beat's ticks, so beat is alive."""
         if beat:
@@ -83,13 +75,15 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
         for publication in _guarded(lambda: dispatch.admit(runtime().engine, runtime().settings), []):
             publish_step(app, publication)
 
-    @app.task(name="cragline.reconcile", queue=CONTROL, ignore_result=True, send_events=False)
+    @app.task(name="cragline.reconcile", queue=CONTROL, ignore_result=True, send_events=False, shared=False)
     def reconcile_now() -> None:
         parts = runtime()
         _guarded(lambda: _heal_if_forgotten(app, parts), None)
         lost = _guarded(lambda: reconcile.take_back_lost(parts.engine), 0)
         if lost:
             log.warning("claims of lost workers taken back", count=lost)
+            # the messages that it had fetched and not begun are lost with it
+            _guarded(lambda: reconcile.make_all_due(parts.engine), 0)
         _guarded(lambda: free_left_behind(parts.engine), 0)
         for publication, branch in _guarded(lambda: reconcile.due(parts.engine, parts.settings), []):
             try:
@@ -108,6 +102,16 @@ def _heal_if_forgotten(app: Celery, parts: Runtime) -> None:
             log.info("redis is new or was emptied: what is open is published again")
     except RedisError as error:
         log.warning("redis does not answer", error=type(error).__name__)
+
+
+def _leave_to_reconciler(app: Celery, run_id: int, error: SQLAlchemyError) -> None:
+    """A message was taken and came to nothing. While Postgres is away, that happens to all there are."""
+    log.error("the database failed; the reconciler will see to it", run_id=run_id, error=describe(error))
+    if isinstance(error, OperationalError | InterfaceError):
+        try:
+            were_dropped(app.backend.client)
+        except RedisError as away:
+            log.warning("redis does not answer", error=type(away).__name__)
 
 
 def _guarded(action: Callable[[], Any], otherwise: Any) -> Any:

@@ -90,12 +90,15 @@ def test_a_key_with_the_scope_is_needed(keyed: Api, method: str, path: str, scop
         "Bearer crag_" + "A" * 43,
         "Basic x",
         "Basic " + "=" * 8,
+        "Basic \xff\xff",
+        "Bearer crag_\xff",
         "Digest x",
         "crag_x",
     ],
 )
 def test_what_is_no_key_is_401_and_is_not_quoted(keyed: Api, authorization: str) -> None:
-    answer = keyed.client().get("/v1/batches", headers={"authorization": authorization})
+    headers = {b"authorization": authorization.encode("latin-1")}
+    answer = keyed.client().get("/v1/batches", headers=headers)
     found = problem(answer, 401)
     assert answer.headers["www-authenticate"].startswith("Bearer ")
     assert "AAAA" not in found["detail"]
@@ -172,10 +175,14 @@ def test_this_machine_needs_no_key(api: Api, host: str) -> None:
         {"host": "127.0.0.1.evil.example"},
         {"host": "localhost.evil.example"},
         {"host": "[broken"},
+        {"host": "evil.example@127.0.0.1"},
+        {"host": "127.0.0.1/evil.example"},
         {"host": ""},
         {"x-forwarded-for": "127.0.0.1"},  # a proxy stands between
         {"forwarded": "for=127.0.0.1"},
         {"via": "1.1 proxy"},
+        {"x-forwarded-proto": "https"},
+        {"cf-connecting-ip": "127.0.0.1"},
     ],
 )
 def test_what_only_looks_like_this_machine_needs_one(api: Api, headers: dict[str, str]) -> None:

@@ -1,8 +1,10 @@
 """`/readyz` and `/metrics`: each thing that can be wrong is said, and nothing is counted twice."""
 
+import inspect
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, text
 
+from api import readiness
 from api.metrics import BUCKETS, add_new
+from api.routes.health import healthz
 from shared import heartbeats
 from shared.db import make_engine, transaction
 from shared.stack.state import store_owner_path
@@ -86,6 +90,28 @@ def test_not_ready_without_redis_and_store(settings: Any, engine: Engine) -> Non
     away = settings.model_copy(update={"redis_url": type(settings.redis_url)("redis://:pw@127.0.0.1:1/0")})
     status, found = checks(Api(away, engine, open_on_loopback=True).client())
     assert (status, found["redis"], found["store"]) == (503, False, False)
+
+
+def test_a_database_that_never_answers_is_asked_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each check that waits for it anew would take as long again, and whoever asks has long gone."""
+    monkeypatch.setattr(readiness, "_CONNECT_SECONDS", 1)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(0.1)
+        nowhere = make_engine(f"postgresql://user@127.0.0.1:{silent.getsockname()[1]}/none?sslmode=disable")
+        status, found = checks(Api(settings, nowhere, open_on_loopback=True).client())
+        tries = 0
+        with suppress(TimeoutError):
+            while True:
+                silent.accept()[0].close()
+                tries += 1
+    assert (status, found["database"], found["queue"], tries) == (503, False, False, 1)
+
+
+def test_being_alive_needs_no_thread() -> None:
+    """All of them may be waiting for a database that is away."""
+    assert inspect.iscoroutinefunction(healthz)
 
 
 @pytest.fixture

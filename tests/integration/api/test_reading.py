@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from api.routes import progress as events
 from api.routes.results import negotiated
 from api.uploads import XLSX
-from shared import control
+from shared import control, history
 from shared.db import transaction
 from tests.integration.api.conftest import Api
 from tests.integration.api.test_access import submit
@@ -292,6 +292,47 @@ def test_acts_change_the_batch_and_leave_events(local: TestClient, engine: Engin
 def test_every_error_is_a_problem_document(local: TestClient, method: str, path: str, status: int) -> None:
     found = problem(local.request(method, path), status)
     assert found["instance"] == path.split("?")[0]
+
+
+def test_a_page_of_results_is_cut_before_it_is_joined(engine: Engine) -> None:
+    """Of a batch that no statistics know of each page would else join all that is left: with 100,000 rows a
+    hundred times too much."""
+    with transaction(engine) as session:
+        values = {"id": 1, "after": 0, "page": 10}
+        plan = session.scalar(text(f"EXPLAIN (FORMAT JSON) {history._RESULTS}"), values)
+
+    def joins(node: dict[str, Any]) -> bool:
+        below = node.get("Plans", [])
+        return "Join" in node["Node Type"] or "Loop" in node["Node Type"] or any(map(joins, below))
+
+    def limits(node: dict[str, Any]) -> list[dict[str, Any]]:
+        below = [found for one in node.get("Plans", []) for found in limits(one)]
+        return [node, *below] if node["Node Type"] == "Limit" else below
+
+    assert joins(plan[0]["Plan"])
+    assert [joins(limit) for limit in limits(plan[0]["Plan"])] == [False]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/batches?name=%00", None),
+        ("GET", "/v1/batches?status=a%00", None),
+        ("GET", "/v1/collections/a%00", None),
+        ("GET", "/v1/ingests/a%00", None),
+        ("POST", "/v1/batches", {"questions": ["q"], "collection": "a\0"}),
+        ("POST", "/v1/ingests", {"urls": ["https://a.example/"], "include": ["\0"]}),
+    ],
+)
+def test_nul_where_text_is_looked_for_is_the_senders_mistake(
+    local: TestClient, method: str, path: str, body: Any
+) -> None:
+    assert "NUL" in problem(local.request(method, path, json=body), 422)["detail"]
+
+
+def test_nul_in_the_search_of_a_page_is_told_on_a_page(local: TestClient) -> None:
+    answer = local.get("/?name=%00")
+    assert (answer.status_code, "NUL" in answer.text) == (422, True)
 
 
 def test_a_mistake_of_ours_tells_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import openpyxl
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 from sqlalchemy import Engine
 
+from api.schemas import BatchBody
 from api.uploads import XLSX
 from tests.integration.api.conftest import Api
 from tests.integration.cluster import read_rows
@@ -129,6 +131,29 @@ def test_what_cannot_be_taken_is_a_problem_that_says_what_to_do(
     assert read_rows(engine, "SELECT count(*) FROM batches") == before
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"questions":[' + b"1," * 10_000 + b"1]}",
+        json.dumps({"questions": ["q"], **{str(number): 0 for number in range(10_000)}}).encode(),
+    ],
+    ids=["no questions", "no fields"],
+)  # fmt: skip
+def test_a_thousand_mistakes_are_not_a_thousand_errors(local: TestClient, document: bytes) -> None:
+    """Else a body of 16 MB takes as many gigabytes."""
+    with pytest.raises(ValidationError) as refused:
+        BatchBody.model_validate_json(document)
+    assert refused.value.error_count() <= 2  # neither a text nor an object
+    sent = {"content": document, "headers": {"content-type": "application/json"}}
+    assert len(problem(local.post("/v1/batches", **sent), 422)["errors"]) <= 2
+
+
+def test_the_errors_that_are_told_are_few(local: TestClient) -> None:
+    place = "/v1/batches/1/pause"
+    found = problem(local.post(place, json={f"field{number}": 1 for number in range(2000)}), 422)
+    assert 1 < len(found["errors"]) <= 50
+
+
 def test_a_bad_row_is_named_and_no_place_of_the_server(local: TestClient) -> None:
     lines = LINES + "{broken\n"
     found = problem(
@@ -207,3 +232,10 @@ def test_a_file_name_is_no_path(name: str, kept: str) -> None:
     from api.uploads import usable_name
 
     assert usable_name(name, "text/csv") in (kept, f"{kept}.csv")
+
+
+def test_a_file_name_in_a_wide_script_fits_the_file_system(local: TestClient) -> None:
+    for path, status in (("/v1/batches", 201), ("/v1/ingests", 202)):
+        ending = "csv" if status == 201 else "md"
+        sent = ("file", ("問" * 120 + f".{ending}", CSV.encode()))
+        assert local.post(path, files=[sent]).status_code == status

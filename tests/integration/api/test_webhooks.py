@@ -116,6 +116,41 @@ def test_a_worker_that_dies_in_a_call_is_followed_by_another(
         assert len(receiver.calls) == 1
 
 
+def test_what_waits_for_a_slow_receiver_is_not_claimed_yet(
+    client: TestClient, engine: Engine, nearby: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its pause is over before its turn comes, and another worker calls as well."""
+    for _ in range(3):
+        answer_all(engine, submit(client, callback_url="http://127.0.0.1:9/"))
+    claimed = []
+
+    def slow(*_: Any) -> webhooks.Outcome:
+        with transaction(engine) as session:
+            count = "SELECT count(*) FROM webhook_deliveries WHERE attempts > 0"
+            claimed.append(session.scalar(text(count)))
+        return webhooks.Outcome(200)
+
+    monkeypatch.setattr(webhooks, "post", slow)
+    assert webhooks.deliver(engine, nearby) == 3
+    assert claimed == [1, 2, 3]
+
+
+def test_a_late_outcome_does_not_undo_a_later_one(
+    client: TestClient, engine: Engine, nearby: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id = submit(client, callback_url="http://127.0.0.1:9/")
+    answer_all(engine, batch_id)
+
+    def overtaken(*_: Any) -> webhooks.Outcome:
+        later = "UPDATE webhook_deliveries SET attempts = 2, status = 'delivered', ended_at = now()"
+        execute(engine, later)
+        return webhooks.Outcome(error="no answer")
+
+    monkeypatch.setattr(webhooks, "post", overtaken)
+    webhooks.deliver(engine, nearby)
+    assert deliveries(client, batch_id)[0]["status"] == "delivered"
+
+
 def test_it_is_given_up_in_the_end(client: TestClient, engine: Engine, nearby: Settings) -> None:
     with Receiver(410) as receiver:
         batch_id = submit(client, callback_url=receiver.root_url)

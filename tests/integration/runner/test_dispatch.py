@@ -12,6 +12,7 @@ from shared.db import transaction
 from shared.tables import Run
 from tests.integration.runner.bench import Bench, at_once
 from workers.models.prompts import load_prompts
+from workers.runner import dispatch
 from workers.runner.advance import Publication
 from workers.runner.dispatch import DISPATCH_LOCK
 
@@ -276,3 +277,33 @@ def test_local_models_have_no_prompts_to_freeze(make_bench: MakeBench, models: s
     bench.admit()
     assert bench.one("SELECT plan FROM batches").plan["prompts"] == {}
     assert bench.rows("SELECT * FROM prompts") == []
+
+
+def test_a_tick_looks_at_what_is_open_and_not_at_every_run(bench: Bench) -> None:
+    """At a million runs, a look at each of them would take a second, every second."""
+    bench.submit(f"q{n}?" for n in range(3000))
+    bench.execute("UPDATE runs SET status = 'failed', error = 'x', ended_at = now() WHERE first_row <= 1500")
+    bench.execute("ANALYZE")
+    values = {"room": 128, "window": 128, "pipelines": ["crag"]}
+    for statement in (dispatch._IN_FLIGHT, dispatch._THROUGH, dispatch._NEXT):
+        asked = {name: value for name, value in values.items() if f":{name}" in statement.text}
+        plan = "\n".join(row[0] for row in bench.rows(f"EXPLAIN {statement.text}", **asked))
+        assert "on runs" in plan and "Seq Scan on runs" not in plan, plan
+
+
+def test_what_waits_for_a_provider_keeps_no_other_batch_waiting(make_bench: Callable[..., Bench]) -> None:
+    """An outage, or a pause of an hour that the provider asked for, is its own batch's; and no more of it begins."""
+    bench = make_bench(window=4)
+    stuck = bench.submit(f"q{n}?" for n in range(9))
+    assert len(bench.admit()) == 4
+    bench.execute("UPDATE claims SET not_before = now() + interval '9 s'")
+    other = bench.submit(f"ten {n}?" for n in range(9))
+    assert bench.admit() == [], "they are back in a moment"
+    bench.execute("UPDATE claims SET not_before = now() + interval '1 hour'")
+    assert Counter(one.batch_id for one in bench.admit()) == {other: 4}
+    assert bench.admit() == []
+    bench.overdue()
+    assert bench.admit() == []
+    assert (
+        bench.one("SELECT count(*) AS n FROM runs WHERE batch_id = :b AND status = 'running'", b=stuck).n == 4
+    )

@@ -449,33 +449,44 @@ def test_local_calls_are_rows_only_of_attempts_that_counted(bench: Bench) -> Non
 # -- suspects -----------------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_was_lost_before_runs_alone_among_its_like(bench: Bench) -> None:
+@pytest.mark.parametrize(("losses", "max_attempts", "alone"), [(1, 4, False), (2, 4, True), (1, 2, True)])
+def test_a_claim_that_was_lost_twice_or_has_one_try_left_runs_alone_among_its_like(
+    make_bench: Any, losses: int, max_attempts: int, alone: bool
+) -> None:
     """Two runs whose workers died: while the one is tried again in this process, the other waits its turn
-    without using up an attempt."""
+    without using up an attempt. But what one killed worker had does not wait for each other."""
+    bench: Bench = make_bench(max_attempts=max_attempts)
     together: list[int] = []
-    inside = threading.Event()
-    go_on = threading.Event()
+    inside, both, go_on = threading.Event(), threading.Event(), threading.Event()
 
     def node(state: Any, _resources: Any) -> dict[str, Any]:
         together.append(1)
         inside.set()
+        if len(together) == 2:
+            both.set()
         assert go_on.wait(20)
         return ends()
 
     with pipeline("toy", one(node)):
         runs = [bench.start("toy") for _ in range(2)]
-        for run in runs:
-            bench.must_win(run, 1)
-            bench.lose(run)
-        reconcile.take_back_lost(bench.engine)
-        first = threading.Thread(target=bench.run, args=(runs[0], 1))
-        first.start()
+        for _ in range(losses):
+            for run in runs:
+                bench.must_win(run, 1)
+                bench.lose(run)
+            reconcile.take_back_lost(bench.engine)
+        threads = [threading.Thread(target=bench.run, args=(run, 1)) for run in runs]
+        threads[0].start()
         assert inside.wait(20)
-        assert bench.run(runs[1], 1) == (None, False)
-        (claim,) = bench.claims(runs[1])
-        assert (claim.status, claim.attempt, claim.lost) == ("ready", 1, 1)
+        if alone:
+            assert bench.run(runs[1], 1) == (None, False)
+            (claim,) = bench.claims(runs[1])
+            assert (claim.status, claim.attempt, claim.lost) == ("ready", losses, losses)
+        else:
+            threads[1].start()
+            assert both.wait(20)
         go_on.set()
-        first.join(20)
+        for thread in threads[: 1 if alone else 2]:
+            thread.join(20)
         bench.heal()
         assert [bench.run_row(run).status for run in runs] == ["answered"] * 2
     assert len(together) == 2
@@ -484,7 +495,7 @@ def test_a_claim_that_was_lost_before_runs_alone_among_its_like(bench: Bench) ->
 def test_the_suspects_of_a_step_go_by_their_losses(bench: Bench) -> None:
     run = bench.start()
     bench.run(run, 1)
-    for branch, losses in ((0, 1), (1, 2), (2, 1)):
+    for branch, losses in ((0, 2), (1, 3), (2, 2)):
         for _ in range(losses):
             bench.must_win(run, 2, branch)
             bench.lose(run)

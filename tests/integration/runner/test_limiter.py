@@ -193,6 +193,25 @@ def test_429s_without_retry_after_pause_for_longer_each_time(redis: Redis, clock
     assert [round(pause) for pause in pauses] == [1, 2, 4, 8]
 
 
+def test_a_server_that_says_at_once_and_refuses_again_is_believed_less_each_time(
+    redis: Redis, clock: Clock
+) -> None:
+    made = limiter(redis)
+
+    def pause(asked: float) -> float:
+        clock.forward(60)
+        made.report(TARGET, "a", 1, Outcome("limited", retry_after=asked), 0, NOTHING)
+        (key,) = redis.keys("cragline:limits:rate:*")
+        seconds, micros = redis.time()
+        return float(redis.hget(key, "cool") or 0) - seconds - micros / 1e6
+
+    pauses = [pause(0.0) for _ in range(9)]
+    assert 0 < pauses[0] <= 0.25 < pauses[2] <= 1 < 20 < pauses[8] <= 30
+    assert pause(2.0) <= 2, "from a second on, it is taken at its word"
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    assert pause(0.0) <= 0.25
+
+
 def test_429s_again_and_again_lower_the_pace_for_a_while(redis: Redis, clock: Clock) -> None:
     made = limiter(redis)
     for _ in range(2):

@@ -1,6 +1,7 @@
 """Retrying and forking: the history stays as it was, what has succeeded is not done again, and the state is right."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,11 +13,13 @@ from shared.errors import Conflict, NotFound, PermanentError, TransientError, Us
 from shared.rework import Chosen
 from tests.integration.runner import graphs
 from tests.integration.runner.bench import Bench, at_once, pipeline, sound
+from tests.unit.workers.nodes.fakes import Script
 from workers.runner import advance
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.pipelines import adapters
 
 FAILED = Chosen()
+NOTHING_RELEVANT = dict.fromkeys("ABCW", ("not_relevant", 0.1))
 
 
 class Fan:
@@ -392,6 +395,37 @@ def test_a_fork_before_at_and_after_a_fan_out_comes_to_the_same(bench: Bench, fa
     assert bench.run_row(made.run_id).answer == bench.run_row(run).answer == "spread item 0 item 1 item 2"
     assert sorted(fan.begun) == ([] if step == 3 else [0, 1, 2])
     assert {one.step for one in bench.transitions(made.run_id)} == set(range(step, 4))
+    sound(bench)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("crag", {"verdicts": NOTHING_RELEVANT}),
+        ("self_rag", {"grounded": (False,)}),
+        ("adaptive", {"useful": (False,), "verdicts": dict.fromkeys("ABCW", ("relevant", 0.9))}),
+    ],
+    ids=["crag without relevant documents", "self_rag ungrounded", "adaptive useless"],
+)
+def test_a_fork_from_any_step_of_a_run_that_was_reworked_comes_to_the_same(
+    bench: Bench, three: Script, name: str, says: dict[str, Any]
+) -> None:
+    bench.script = replace(three, **says)
+    run = bench.start(name)
+    bench.heal()
+    origin = bench.run_row(run)
+    nodes = [row.node for row in bench.transitions(run)]
+    assert len(nodes) > len(set(nodes)) and origin.status in ("answered", "gave_up")
+    forks = [
+        rework.fork(bench.engine, run, step, bench.settings, actor="kim").run_id
+        for step in range(1, origin.step + 1)
+    ]
+    bench.heal(300)
+    for fork in forks:
+        row = bench.run_row(fork)
+        assert (row.status, row.answer, row.reason, row.step, row.notes) == (
+            origin.status, origin.answer, origin.reason, origin.step, origin.notes,
+        )  # fmt: skip
     sound(bench)
 
 

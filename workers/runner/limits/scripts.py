@@ -144,7 +144,10 @@ if tonumber(ARGV[6]) then changed.learned_tokens = tonumber(ARGV[6]) end
 local seconds, verdict = 0, breaker.open and 'open' or 'closed'
 if outcome == 'limited' then
   local streak = (rate.streak or 0) + 1
-  local pause = tonumber(ARGV[4]) or math.min(30, 2 ^ math.min(streak - 1, 5))
+  local doubled = 2 ^ math.min(streak - 1, 7)
+  local pause = tonumber(ARGV[4]) or math.min(30, doubled)
+  -- "at once", or a date that has passed: believed once, and less each time that it was not so
+  if pause < 1 then pause = math.max(pause, math.min(30, doubled / 4)) end
   -- calls that were under way when the first was refused are refused, too: that is no news
   if now > (rate.cool or 0) then
     changed.streak, changed.refused = streak, now

@@ -311,6 +311,12 @@ def test_headers_keep_the_page_to_itself(local: TestClient) -> None:
     assert headers["cache-control"] == "no-store"
 
 
+def test_a_part_of_a_static_file_is_the_whole(local: TestClient) -> None:
+    """Ranges that are wrong would be refused otherwise than everything else is."""
+    for wanted in ("bytes=99999999-", "bytes=z"):
+        assert local.get("/static/page.css", headers={"range": wanted}).status_code == 200
+
+
 def test_static_files_are_kept_by_their_content(local: TestClient) -> None:
     page = read(local, "/")
     files = [one["src"] for one in page.all("script")] + [one["href"] for one in page.all("link")]
