@@ -143,12 +143,13 @@ def _state(name: str, way: Way) -> State:
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """From border to border, vertical at every point it goes through."""
+    """From border to border; straight down beside the boxes of a layer, so that it bends between layers only."""
     down = points[0][1] < points[-1][1]
     out = HEIGHT / 2 if down else -HEIGHT / 2
     tip = 6 if down else -6  # room for the arrow's head
     first, last = points[0], points[-1]
-    through = [(first[0], first[1] + out), *points[1:-1], (last[0], last[1] - out - tip)]
+    beside = [(x, y + side) for x, y in points[1:-1] for side in (-out, out)]
+    through = [(first[0], first[1] + out), *beside, (last[0], last[1] - out - tip)]
     said = [f"M{through[0][0]:.1f} {through[0][1]:.1f}"]
     for (x0, y0), (x1, y1) in pairwise(through):
         half = (y1 - y0) / 2

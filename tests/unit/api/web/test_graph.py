@@ -1,5 +1,7 @@
 """The picture of a run: which nodes and edges are lit, how often, and the same in words."""
 
+import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -95,3 +97,18 @@ def test_nodes_of_an_earlier_version_and_of_an_unknown_pipeline_are_drawn_too() 
         drawn = picture(pipeline, way)
         assert shape(drawn, "old_node").state == "taken"
         assert len(taken(drawn)) == 2
+
+
+@pytest.mark.parametrize("pipeline", sorted(graphs()))
+def test_no_edge_crosses_a_box(pipeline: str) -> None:
+    """Where a line is as high as a box, it is straight, and beside the box."""
+    drawn = picture(pipeline, way_of([]))
+    for edge in drawn.edges:
+        numbers = [float(one) for one in re.findall(r"-?[\d.]+", edge.path)]
+        points = list(zip(numbers[::2], numbers[1::2], strict=True))
+        for (x, y), (x_next, y_next) in pairwise([points[0], *points[3::3]]):
+            low, high = sorted((y, y_next))
+            for box in drawn.nodes:
+                if low < box.top + box.height - 1 and high > box.top + 1:
+                    assert x == x_next, (edge.path, box.label)
+                    assert abs(x - box.middle) > box.width / 2, (edge.path, box.label)
