@@ -28,7 +28,7 @@ demo: setup
 	@$(BIN)/python docs/demo.py
 
 test: setup
-	$(BIN)/python -m pytest -n $(N) --maxprocesses 4 --dist loadgroup $(T)
+	$(BIN)/python -m pytest -n $(N) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(T)
 
 # No server, no network: about a minute.
 test-unit: setup

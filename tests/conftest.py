@@ -22,6 +22,7 @@ settings.register_profile("chaos")  # `make chaos`: the property tests that know
 _numbers = itertools.count(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What shares costly servers stays in one process when tests run side by side: the end-to-end tests
     have one stack, and each module of the integration tests has its cluster. Unit tests go anywhere."""

@@ -26,7 +26,7 @@ def bare() -> Iterator[Home]:
 def test_stack_json_names_the_parts_and_is_private(stack: Home) -> None:
     assert (stack.path / "stack.json").stat().st_mode & 0o777 == 0o600
     parts = stack.state["parts"]
-    assert [part["name"] for part in parts] == ["postgres", "valkey", "worker-1", "beat", "flower"]
+    assert [part["name"] for part in parts] == ["postgres", "valkey", "worker-1", "beat", "flower", "api"]
     assert all(set(part) == {"name", "pid", "url"} for part in parts)
     assert not any(all_gone([part["pid"]]) for part in parts)
 
@@ -118,7 +118,7 @@ def test_in_the_foreground_beside_another_stack(knowledge: Home) -> None:
     try:
         said = _until_ready(process)
         parts = home.parts()
-        assert list(parts) == ["postgres", "valkey", "worker-1", "worker-2", "beat", "flower"]
+        assert list(parts) == ["postgres", "valkey", "worker-1", "worker-2", "beat", "flower", "api"]
         assert parts["flower"]["url"] in said
         assert "Ctrl-C stops all of it." in said
         assert not [secret for secret in home.secrets().values() if secret in said]

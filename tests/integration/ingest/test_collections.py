@@ -139,7 +139,7 @@ def test_delete_asks_and_a_worker_does_it(
     published = len(filled.published)
     result = call("delete", "old", input="y\n")
     assert result.exit_code == 0, result.output
-    assert "'old' is deleted: 1 documents, 1 chunks." in result.output
+    assert "'old' is deleted: 1 document, 1 chunk." in result.output
     assert len(filled.published) == published + 1
     assert store.dimension_of("old") is None
     assert [one["name"] for one in knowledge.list_collections(engine)] == ["new"]
