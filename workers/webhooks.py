@@ -12,6 +12,7 @@ checked as that of a page that is fetched; redirects are not followed.
 import base64
 import hmac
 import json
+import threading
 import time
 from binascii import Error as NotBase64
 from contextlib import suppress
@@ -38,7 +39,9 @@ log = structlog.get_logger()
 MAX_ATTEMPTS = 12  # with the pauses below, over about eight hours
 _FIRST_PAUSE, _LONGEST_PAUSE = 30, 3600  # seconds
 _SECONDS = 10.0  # for one call, its connection included; below the first pause
-_AT_ONCE = 20  # calls of one tick
+_AT_ONCE = 20  # calls of one tick, and
+_TICK = 15.0  # seconds after which a tick makes no further one
+_ticking = threading.Lock()  # receivers that never answer hold one thread of a process, not all of them
 _GONE = 410  # the receiver says: never again
 
 _ENQUEUE = """
@@ -76,7 +79,20 @@ class Outcome:
 
 
 def deliver(engine: Engine, settings: Settings, *, resolver: Resolver = resolve) -> int:
-    """Write down what is to be told, and make the tries that are due; how many those were."""
+    """Write down what is to be told, and make the tries that are due; how many those were.
+
+    One thread of a process at a time; the others leave it to that one, and to the next tick.
+    """
+    if not _ticking.acquire(blocking=False):
+        return 0
+    try:
+        return _deliver(engine, settings, resolver)
+    finally:
+        _ticking.release()
+
+
+def _deliver(engine: Engine, settings: Settings, resolver: Resolver) -> int:
+    deadline = time.monotonic() + _TICK
     with transaction(engine) as session:
         session.execute(text(_ENQUEUE))
     for made in range(_AT_ONCE):
@@ -91,6 +107,8 @@ def deliver(engine: Engine, settings: Settings, *, resolver: Resolver = resolve)
             told = {"status": status, "code": outcome.code, "error": outcome.error}
             session.execute(text(_NOTE), told | {"id": row.id, "attempts": row.attempts})
         log.info("webhook", batch_id=row.batch_id, attempt=row.attempts, status=status, answer=outcome.code)
+        if time.monotonic() > deadline:
+            return made + 1
     return _AT_ONCE
 
 

@@ -135,6 +135,23 @@ def test_what_waits_for_a_slow_receiver_is_not_claimed_yet(
     assert claimed == [1, 2, 3]
 
 
+def test_a_receiver_that_never_answers_holds_one_thread_of_a_process(
+    client: TestClient, engine: Engine, nearby: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        answer_all(engine, submit(client, callback_url="http://127.0.0.1:9/"))
+    meanwhile = []
+
+    def slow(*_: Any) -> webhooks.Outcome:
+        meanwhile.append(webhooks.deliver(engine, nearby))
+        return webhooks.Outcome(error="no answer")
+
+    monkeypatch.setattr(webhooks, "post", slow)
+    monkeypatch.setattr(webhooks, "_TICK", 0.0)
+    assert webhooks.deliver(engine, nearby) == 1, "the time of the tick is up after the first"
+    assert meanwhile == [0], "the next tick leaves it to the one that is under way"
+
+
 def test_a_late_outcome_does_not_undo_a_later_one(
     client: TestClient, engine: Engine, nearby: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
