@@ -52,6 +52,7 @@ def test_a_batch_there_and_back(knowledge: Home, url: str) -> None:
 def test_it_is_ready_and_measures(knowledge: Home, url: str) -> None:
     found = json.loads(get(f"{url}/readyz"))
     assert found["ready"], found
+    assert knowledge.submit(knowledge.write("measured.csv", QUESTIONS))["open"] == 0
     wanted = 'cragline_node_duration_seconds_bucket{le="+Inf",node="retrieve",pipeline="crag"}'
     deadline = time.monotonic() + 60
     # a scrape adds what was committed before the oldest transaction that is still open, whosever it is
