@@ -210,7 +210,7 @@ def _run(home: Home, file: Path) -> tuple[int, float]:
 
 
 def _submit(home: Home, file: Path) -> int:
-    return int(home.run("submit", file, "--json", "--set", "retrieval=dense").value["batch_id"])
+    return int(home.run("submit", file, "--json", "--set", "retrieval=dense", "--yes").value["batch_id"])
 
 
 def _wait(home: Home, batch: int, until, timeout: float = 900) -> None:  # type: ignore[no-untyped-def]
