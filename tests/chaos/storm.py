@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import psycopg
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -102,8 +103,6 @@ class Storm:
             time.sleep(0.1)
 
     def _answers(self) -> bool:
-        import psycopg
-
         try:
             with psycopg.connect(self._url("postgres"), connect_timeout=2) as connection:
                 connection.execute("SELECT 1")
