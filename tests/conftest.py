@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,14 +85,23 @@ def _admin(servers: Servers, statement: str) -> None:
     engine.dispose()
 
 
+@contextmanager
+def own_database(servers: Servers) -> Iterator[Engine]:
+    """An engine on a migrated, empty database, which goes with the end of the block."""
+    name, url = make_database(servers)
+    engine = make_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+        drop_database(servers, name)
+
+
 @pytest.fixture
 def database(servers: Servers) -> Iterator[Engine]:
     """An engine on a migrated, empty database of its own."""
-    name, url = make_database(servers)
-    engine = make_engine(url)
-    yield engine
-    engine.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as engine:
+        yield engine
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from api.cli import compare as commands
 from api.cli.main import app
 from shared import compare
-from shared.db import make_engine
 from shared.plan import Plan
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 from tests.integration.runner.bench import Bench
 from tests.unit.workers.nodes.fakes import Script, document
 from workers.models.roles import CallRecorder, CallResult, CallSpec
@@ -49,11 +48,8 @@ class Told(Bench):
 
 @pytest.fixture(scope="module")
 def engine(servers: Servers) -> Iterator[Engine]:
-    name, url = make_database(servers)
-    made = make_engine(url)
-    yield made
-    made.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

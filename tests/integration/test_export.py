@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 from api.cli import export as commands
 from api.cli.main import app
 from shared import export
-from shared.db import make_engine
 from shared.errors import CraglineError, NotFound, UsageError
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 from tests.integration.cluster import read_rows
 from tests.integration.runner.bench import Bench
 from tests.unit.workers.nodes.fakes import Script, document
@@ -29,11 +28,8 @@ QUESTIONS = ["How old?", 'quote " and, comma', "Wie groß? \u202e\U0001f600", No
 
 @pytest.fixture(scope="module")
 def engine(servers: Servers) -> Iterator[Engine]:
-    name, url = make_database(servers)
-    made = make_engine(url)
-    yield made
-    made.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from shared import history
-from shared.db import make_engine
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 from tests.integration.cluster import read_rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -30,12 +29,9 @@ def load(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def demo(servers: Servers) -> Iterator[Engine]:
-    name, url = make_database(servers)
-    engine = make_engine(url)
-    load("history_demo").tell(engine)
-    yield engine
-    engine.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as engine:
+        load("history_demo").tell(engine)
+        yield engine
 
 
 def test_the_page_is_fresh(demo: Engine) -> None:

@@ -9,20 +9,16 @@ from sqlalchemy import Engine, text
 
 from migrations import history_schema
 from shared import history, migrate
-from shared.db import make_engine
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import drop_database, make_database, own_database
 from tests.integration.cluster import read_rows
 
 
 @pytest.fixture(scope="module")
 def untouched(servers: Servers) -> Iterator[Engine]:
     """One database for the tests that only look."""
-    name, url = make_database(servers)
-    engine = make_engine(url)
-    yield engine
-    engine.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as engine:
+        yield engine
 
 
 VIEWS = """

@@ -6,20 +6,16 @@ import pytest
 from sqlalchemy import Engine
 
 from shared import history
-from shared.db import make_engine
 from shared.errors import CraglineError
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 
 
 @pytest.fixture(scope="module")
 def database(servers: Servers) -> Iterator[Engine]:
     """One for all of these tests: none of them can change it."""
-    name, url = make_database(servers)
-    engine = make_engine(url)
-    yield engine
-    engine.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as engine:
+        yield engine
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from shared import compare
-from shared.db import make_engine
 from shared.errors import CraglineError, NotFound, UsageError
 from shared.plan import Plan
 from shared.prices import cost_usd
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 from tests.integration.runner.bench import Bench
 from tests.unit.workers.nodes.fakes import Script, document, params
 from workers.graphs.crag import after_decide
@@ -39,11 +38,8 @@ SWITCH = st.sampled_from(["on", "off"])
 
 @pytest.fixture(scope="module")
 def engine(servers: Servers) -> Iterator[Engine]:
-    name, url = make_database(servers)
-    made = make_engine(url)
-    yield made
-    made.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

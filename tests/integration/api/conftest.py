@@ -9,10 +9,10 @@ from sqlalchemy import Engine, text
 
 from api.app import create_app
 from shared import keys
-from shared.db import make_engine, transaction
+from shared.db import transaction
 from shared.settings import Settings
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 
 HERE = "http://127.0.0.1:8585"
 
@@ -20,22 +20,19 @@ HERE = "http://127.0.0.1:8585"
 @pytest.fixture(scope="module")
 def engine(servers: Servers) -> Iterator[Engine]:
     """A database with two filled collections: `docs`, and `other` of another embedding model."""
-    name, url = make_database(servers)
-    made = make_engine(url)
-    with transaction(made) as session:
-        for collection, model in (("docs", "local/all-MiniLM-L6-v2-int8"), ("other", "openai/x")):
-            values = {"c": collection, "m": model}
-            session.execute(text("INSERT INTO collections VALUES (:c, :m, 3)"), values)
-            session.execute(
-                text(
-                    "INSERT INTO documents (collection, source, path, title, content_hash, chunk_ids,"
-                    " embedding_model) VALUES (:c, 's', 'p', 't', 'h', '{a,b}', :m)"
-                ),
-                values,
-            )
-    yield made
-    made.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as made:
+        with transaction(made) as session:
+            for collection, model in (("docs", "local/all-MiniLM-L6-v2-int8"), ("other", "openai/x")):
+                values = {"c": collection, "m": model}
+                session.execute(text("INSERT INTO collections VALUES (:c, :m, 3)"), values)
+                session.execute(
+                    text(
+                        "INSERT INTO documents (collection, source, path, title, content_hash, chunk_ids,"
+                        " embedding_model) VALUES (:c, 's', 'p', 't', 'h', '{a,b}', :m)"
+                    ),
+                    values,
+                )
+        yield made
 
 
 @pytest.fixture(scope="module")

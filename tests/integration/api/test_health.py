@@ -19,7 +19,7 @@ from shared import heartbeats
 from shared.db import make_engine, transaction
 from shared.stack.state import store_owner_path
 from shared.stack.testing import Servers
-from tests.conftest import drop_database, make_database
+from tests.conftest import own_database
 from tests.integration.api.conftest import Api
 from tests.integration.api.test_access import submit
 
@@ -116,11 +116,8 @@ def test_being_alive_needs_no_thread() -> None:
 
 @pytest.fixture
 def fresh(servers: Servers) -> Iterator[Engine]:
-    name, url = make_database(servers)
-    made = make_engine(url)
-    yield made
-    made.dispose()
-    drop_database(servers, name)
+    with own_database(servers) as made:
+        yield made
 
 
 _TRANSITION = """
