@@ -61,7 +61,6 @@ def needs(scope: Scope) -> Callable[..., Principal]:
 
 Reader = Annotated[Principal, Depends(needs("read"))]
 Submitter = Annotated[Principal, Depends(needs("submit"))]
-Admin = Annotated[Principal, Depends(needs("admin"))]
 
 
 def authenticate(request: Request) -> Principal:

@@ -7,9 +7,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-from shared.db import transaction
+from shared.db import read_rows
 from shared.history import Wanted, find_ids
 
 SEARCHED = 50_000  # questions that one page of a search looks through
@@ -17,11 +17,6 @@ SHOWN = 300  # characters of a text in a list
 SAMPLE = 20_000  # questions whose nodes are measured
 # Upper ends of the bars, in milliseconds; what is above the last one is in a bar of its own.
 BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-
-
-def _rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:
-    with transaction(engine) as session:
-        return [dict(row._mapping) for row in session.execute(text(query), values)]
 
 
 _HEADS = """
@@ -33,12 +28,12 @@ SELECT id AS batch_id, name, pipeline, collection, status, owner, row_count AS r
 
 def batch_heads(engine: Engine, wanted: Wanted, limit: int) -> list[dict[str, Any]]:
     """Batches, newest first, with what is known of them without counting anything."""
-    return _rows(engine, _HEADS, ids=find_ids(engine, wanted, limit))
+    return read_rows(engine, _HEADS, ids=find_ids(engine, wanted, limit))
 
 
 def batch_head(engine: Engine, batch_id: int) -> dict[str, Any] | None:
     """One of `batch_heads`; None: there is no such batch."""
-    found = _rows(engine, _HEADS, ids=[batch_id])
+    found = read_rows(engine, _HEADS, ids=[batch_id])
     return found[0] if found else None
 
 
@@ -92,14 +87,14 @@ def questions(
     values: dict[str, Any] = {"batch": batch_id, "after": after, "status": status}
     shown: dict[str, Any] = {"shown": SHOWN, "limit": limit + 1}
     if not words:
-        found = _rows(engine, _PAGE, **values, **shown)
+        found = read_rows(engine, _PAGE, **values, **shown)
     else:
-        found = _rows(engine, _SEARCH, **values, **shown, words=words, searched=SEARCHED)
+        found = read_rows(engine, _SEARCH, **values, **shown, words=words, searched=SEARCHED)
     if len(found) > limit:
         return Questions(found[:limit], found[limit - 1]["first_row"])
     if not words:
         return Questions(found, None)
-    last = _rows(engine, _LAST_LOOKED, **values, searched=SEARCHED)
+    last = read_rows(engine, _LAST_LOOKED, **values, searched=SEARCHED)
     return Questions(found, last[0]["first_row"] if last else None)
 
 
@@ -115,12 +110,12 @@ SELECT step, attempt, provider, query, status, results, error, cost_usd, duratio
 
 def run_grades(engine: Engine, run_id: int) -> list[dict[str, Any]]:
     """The verdicts on a run's documents."""
-    return _rows(engine, _RUN_GRADES, run=run_id)
+    return read_rows(engine, _RUN_GRADES, run=run_id)
 
 
 def run_searches(engine: Engine, run_id: int) -> list[dict[str, Any]]:
     """The web searches of a run, with what each brought."""
-    return _rows(engine, _RUN_SEARCHES, run=run_id)
+    return read_rows(engine, _RUN_SEARCHES, run=run_id)
 
 
 def neighbours(engine: Engine, batch_id: int, first_row: int) -> tuple[int | None, int | None]:
@@ -129,7 +124,7 @@ def neighbours(engine: Engine, batch_id: int, first_row: int) -> tuple[int | Non
     SELECT (SELECT id FROM runs WHERE batch_id = :batch AND first_row < :row ORDER BY first_row DESC LIMIT 1) AS a,
            (SELECT id FROM runs WHERE batch_id = :batch AND first_row > :row ORDER BY first_row LIMIT 1) AS b
     """
-    (found,) = _rows(engine, query, batch=batch_id, row=first_row)
+    (found,) = read_rows(engine, query, batch=batch_id, row=first_row)
     return found["a"], found["b"]
 
 
@@ -162,11 +157,11 @@ SELECT node, count(*) AS attempts, max(duration_ms) AS longest_ms,
 
 def node_latencies(engine: Engine, batch_id: int) -> tuple[list[NodeLatency], int]:
     """The nodes of a batch, those that took most time first; and of how many questions one was measured."""
-    found = _rows(engine, "SELECT run_count, month FROM batches WHERE id = :batch", batch=batch_id)
+    found = read_rows(engine, "SELECT run_count, month FROM batches WHERE id = :batch", batch=batch_id)
     if not found:
         return [], 1
     every = -(-int(found[0]["run_count"]) // SAMPLE) or 1
-    rows = _rows(engine, _LATENCIES, batch=batch_id, month=found[0]["month"], every=every)
+    rows = read_rows(engine, _LATENCIES, batch=batch_id, month=found[0]["month"], every=every)
     return [_latency(row) for row in rows], every
 
 

@@ -10,7 +10,7 @@ from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.types.datetime import IntervalLoader
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 
@@ -110,3 +110,9 @@ def transaction(engine: Engine | None = None) -> Iterator[Session]:
     """A session whose work is committed at the end of the block, or rolled back by an exception."""
     with Session(engine or get_engine(), expire_on_commit=False) as session, session.begin():
         yield session
+
+
+def read_rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:
+    """What a query brings, a dict a row, by the names of its columns."""
+    with transaction(engine) as session:
+        return [dict(row._mapping) for row in session.execute(text(query), values)]

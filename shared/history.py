@@ -1,7 +1,7 @@
 """Reading what happened: progress, results, timelines, and any SQL a person asks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,15 +11,10 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, Row, text
 
 from shared.clean import needs_cleaning
-from shared.db import transaction
+from shared.db import read_rows, transaction
 from shared.errors import CraglineError, NotFound
 
 COUNTS = ("submitted", "pending", "running", "answered", "gave_up", "failed", "cancelled")
-
-
-def _rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:
-    with transaction(engine) as session:
-        return [dict(row._mapping) for row in session.execute(text(query), values)]
 
 
 def list_batches(engine: Engine, limit: int = 50) -> list[dict[str, Any]]:
@@ -55,7 +50,7 @@ def find_batches(engine: Engine, wanted: Wanted, limit: int) -> list[dict[str, A
     """Batches, newest first, each as a row of `batch_progress`, which counts only those that are shown."""
     ids = find_ids(engine, wanted, limit)
     query = "SELECT * FROM batch_progress WHERE batch_id = ANY (:ids) ORDER BY batch_id DESC"
-    return _rows(engine, query, ids=ids) if ids else []
+    return read_rows(engine, query, ids=ids) if ids else []
 
 
 def find_ids(engine: Engine, wanted: Wanted, limit: int) -> list[int]:
@@ -66,7 +61,7 @@ def find_ids(engine: Engine, wanted: Wanted, limit: int) -> list[int]:
 
 def owner_of_batch(engine: Engine, batch_id: int) -> str | None:
     """The owner of a batch; None for one of the command line. Raises NotFound."""
-    found = _rows(engine, "SELECT owner FROM batches WHERE id = :id", id=batch_id)
+    found = read_rows(engine, "SELECT owner FROM batches WHERE id = :id", id=batch_id)
     if not found:
         raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
     owner: str | None = found[0]["owner"]
@@ -75,7 +70,7 @@ def owner_of_batch(engine: Engine, batch_id: int) -> str | None:
 
 def progress(engine: Engine, batch_id: int) -> dict[str, Any]:
     """The batch's row of `batch_progress`. Raises NotFound."""
-    found = _rows(engine, "SELECT * FROM batch_progress WHERE batch_id = :id", id=batch_id)
+    found = read_rows(engine, "SELECT * FROM batch_progress WHERE batch_id = :id", id=batch_id)
     if not found:
         raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
     return found[0]
@@ -86,9 +81,14 @@ def has_ended(row: dict[str, Any]) -> bool:
     return not row["pending"] and not row["running"]
 
 
+def ended_count(row: Mapping[str, Any]) -> int:
+    """How many questions of a row of `batch_progress` have a disposition."""
+    return int(row["submitted"] - row["pending"] - row["running"])
+
+
 def batch_details(engine: Engine, batch_id: int) -> dict[str, Any]:
     """Plan and source of a batch. Raises NotFound."""
-    found = _rows(engine, "SELECT plan, source FROM batches WHERE id = :id", id=batch_id)
+    found = read_rows(engine, "SELECT plan, source FROM batches WHERE id = :id", id=batch_id)
     if not found:
         raise NotFound(f"There is no batch {batch_id}. `cragline batch list` shows those there are.")
     return found[0]
@@ -125,7 +125,7 @@ def results(engine: Engine, batch_id: int) -> Iterator[Row[Any]]:
 
 def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
     """A run with the rows it answers. Raises NotFound."""
-    found = _rows(
+    found = read_rows(
         engine,
         """
         SELECT runs.id AS run_id, runs.batch_id, batches.name AS batch, batches.pipeline, runs.question,
@@ -146,7 +146,7 @@ def run_details(engine: Engine, run_id: int) -> dict[str, Any]:
 
 def timeline(engine: Engine, run_id: int) -> list[dict[str, Any]]:
     """Every attempt of every node of a run, in order, and then what is still open of it."""
-    return _rows(
+    return read_rows(
         engine,
         "SELECT * FROM run_timeline WHERE run_id = :id ORDER BY step, branch, attempt",
         id=run_id,
@@ -156,7 +156,7 @@ def timeline(engine: Engine, run_id: int) -> list[dict[str, Any]]:
 def events(engine: Engine, batch_id: int, limit: int = 100, *, runs: bool = False) -> list[dict[str, Any]]:
     """The newest events of a batch, in order. `runs`: with those of each retried run. Raises NotFound for a
     batch that is not there and has left no event."""
-    found = _rows(
+    found = read_rows(
         engine,
         """
         SELECT * FROM (
@@ -176,7 +176,7 @@ def events(engine: Engine, batch_id: int, limit: int = 100, *, runs: bool = Fals
 
 def open_claims(engine: Engine, run_id: int) -> list[dict[str, Any]]:
     """What a run is waiting for at this moment."""
-    return _rows(
+    return read_rows(
         engine,
         "SELECT step, branch, node, status, attempt, worker, started_at, not_before FROM claims"
         " WHERE run_id = :id ORDER BY step, branch",
@@ -283,7 +283,7 @@ def _said(error: psycopg.Error) -> str:
 
 def original_keys(engine: Engine, batch_id: int) -> list[str]:
     """The keys of a batch of JSON objects, in the order in which they first appear."""
-    found = _rows(
+    found = read_rows(
         engine,
         """
         SELECT key
@@ -301,7 +301,7 @@ def original_keys(engine: Engine, batch_id: int) -> list[str]:
 
 def widest_row(engine: Engine, batch_id: int) -> int:
     """The most cells that a row of a CSV batch has; rows may have more than the header."""
-    found = _rows(
+    found = read_rows(
         engine,
         "SELECT coalesce(max(json_array_length(original)), 0) AS cells FROM batch_rows WHERE batch_id = :id",
         id=batch_id,

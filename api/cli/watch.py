@@ -29,10 +29,6 @@ def as_json(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"open": row["pending"] + row["running"]}
 
 
-def ended_count(row: dict[str, Any]) -> int:
-    return int(row["submitted"] - row["pending"] - row["running"])
-
-
 @contextmanager
 def interruptible(batch_id: int, console: Console) -> Iterator[None]:
     """Ctrl-C ends the watching, not the batch; say so."""
@@ -118,7 +114,7 @@ def _with_bar(look: Look, batch_id: int, console: Console, row: dict[str, Any]) 
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("batch", total=row["submitted"], batch=batch_id, what="")
         while True:
-            progress.update(task, completed=ended_count(row), what=describe(row))
+            progress.update(task, completed=history.ended_count(row), what=describe(row))
             if history.has_ended(row):
                 return row
             silence.check(row)
@@ -130,7 +126,7 @@ def _with_lines(look: Look, console: Console, row: dict[str, Any]) -> dict[str, 
     said, last = float("-inf"), ""
     silence = _Silence(console)
     while not history.has_ended(row):
-        line = f"{ended_count(row)} of {row['submitted']}: {describe(row)}"
+        line = f"{history.ended_count(row)} of {row['submitted']}: {describe(row)}"
         if time.monotonic() - said >= (LINE_SECONDS if line != last else SILENT_SECONDS):
             said, last = time.monotonic(), line
             console.print(line, highlight=False, soft_wrap=True)
@@ -150,8 +146,8 @@ class _Silence:
         self._said = False
 
     def check(self, row: dict[str, Any]) -> None:
-        if ended_count(row) != self._last or row.get("status") == BatchStatus.PAUSED:
-            self._last, self._since = ended_count(row), time.monotonic()
+        if history.ended_count(row) != self._last or row.get("status") == BatchStatus.PAUSED:
+            self._last, self._since = history.ended_count(row), time.monotonic()
         elif not self._said and time.monotonic() - self._since > SILENT_SECONDS:
             self._said = True
             self._console.print(

@@ -119,10 +119,6 @@ def choose(
     raise UsageError(f"{file}: no column name says that it holds the questions.{hint} {remedy}")
 
 
-def _certain(name: str) -> bool:
-    return normal(name) in _QUESTION_WORDS
-
-
 def _compound(name: str) -> bool:
     """question_text, user question, questionEN; but not question_id or questionLanguage."""
     parts = set(normal(_CAMEL.sub(" ", name)).split())
@@ -140,7 +136,7 @@ def _demanding(name: str) -> bool:
 
 
 # From the name that leaves no doubt to the one that is taken for want of a better.
-TIERS = (_certain, _compound, _asking, _demanding)
+TIERS = (is_question_word, _compound, _asking, _demanding)
 
 
 def evidence(name: str) -> int | None:

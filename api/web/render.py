@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.cli.output import duration
 from api.web.links import safe_link
+from shared.history import ended_count
 from shared.keys import Principal
 from shared.statuses import BatchStatus, RunStatus
 
@@ -123,10 +124,6 @@ def parts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return made
 
 
-def done(row: Mapping[str, Any]) -> int:
-    return int(row["submitted"] - row["pending"] - row["running"])
-
-
 def card(head: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the template of a batch's card needs. `row`: its figures; None: not counted yet."""
     is_open = head["status"] in (BatchStatus.OPEN, BatchStatus.PAUSED)
@@ -140,6 +137,6 @@ def card(head: Mapping[str, Any], row: Mapping[str, Any] | None) -> dict[str, An
     }
     if row is not None:
         made["parts"] = parts(row)
-        made["done"] = done(row)
+        made["done"] = ended_count(row)
         made["percent"] = 100 * made["done"] // (row["submitted"] or 1)
     return made

@@ -4,10 +4,10 @@ from collections import Counter
 from typing import Any
 
 from shared.clean import counted, one_line
-from workers.models.roles import Check
+from workers.models.roles import Check, GeneratedAnswer
 from workers.nodes.generate import finished, source_of
 from workers.nodes.resources import Resources
-from workers.nodes.state import CheckRecord, DraftState
+from workers.nodes.state import CheckRecord, DraftState, Source
 
 NOT_GROUNDED, DOES_NOT_ANSWER, NO_DRAFT = "not_grounded", "does_not_answer", "no_draft"
 _SHOWN = 120  # characters of a draft in `tried`
@@ -23,28 +23,27 @@ def draft_answer(state: DraftState, resources: Resources) -> dict[str, Any]:
     generated = resources.answer_generator.answer(
         state["question"], state["knowledge"], feedback=state.get("feedback", [])
     )
-    update: dict[str, Any] = {
-        "draft": generated.text,
-        "draft_sources": [source_of(state["knowledge"][position]) for position in generated.cited],
-        "generations": state.get("generations", 0) + 1,
-        "problem": "" if generated.text else NO_DRAFT,
-    }
-    if not generated.text:
-        update["tried"] = [f"answer from {counted(len(state['knowledge']), 'document')}: {generated.why_not}"]
-    return update
+    sources = [source_of(state["knowledge"][position]) for position in generated.cited]
+    return _drafted(state, generated, sources, f"from {counted(len(state['knowledge']), 'document')}")
 
 
 def answer_directly(state: DraftState, resources: Resources) -> dict[str, Any]:
     """A draft without documents, for a question that needs none. Writes the same as `draft_answer`."""
     generated = resources.answer_generator.answer_directly(state["question"])
+    return _drafted(state, generated, [], "without documents")
+
+
+def _drafted(
+    state: DraftState, generated: GeneratedAnswer, sources: list[Source], made: str
+) -> dict[str, Any]:
     update: dict[str, Any] = {
         "draft": generated.text,
-        "draft_sources": [],
+        "draft_sources": sources,
         "generations": state.get("generations", 0) + 1,
         "problem": "" if generated.text else NO_DRAFT,
     }
     if not generated.text:
-        update["tried"] = [f"answer without documents: {generated.why_not}"]
+        update["tried"] = [f"answer {made}: {generated.why_not}"]
     return update
 
 

@@ -18,7 +18,7 @@ def heal_if_forgotten(redis: Any, heal: Callable[[], object]) -> bool:
     Raises redis errors, and what `heal` raises; then the next call tries again.
     """
     server = str(redis.info("server")["run_id"])
-    if _text(redis.get(MARKER)) == server:
+    if redis.get(MARKER) in (server, server.encode()):  # as text or as bytes, as the client was set up
         return False
     redis.set(MARKER, _HEALING)
     heal()
@@ -31,7 +31,3 @@ def were_dropped(redis: Any) -> None:
     """To be called by a worker that could do nothing with its messages: they are published again at the next
     look. Raises redis errors."""
     redis.delete(MARKER)
-
-
-def _text(value: bytes | str | None) -> str | None:
-    return value.decode() if isinstance(value, bytes) else value

@@ -112,7 +112,7 @@ def test_describe(changes: dict[str, Any], expected: str) -> None:
 
 def test_open_is_what_has_not_ended() -> None:
     assert watch.as_json(row(pending=3))["open"] == 4
-    assert watch.ended_count(row(submitted=10, pending=3)) == 6
+    assert history.ended_count(row(submitted=10, pending=3)) == 6
 
 
 AWAY = OperationalError("x", {}, Exception("the database system is shutting down"))
