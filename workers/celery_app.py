@@ -2,7 +2,6 @@
 one line on stderr, and exit code 1."""
 
 import logging
-import threading
 from typing import Any
 
 import structlog
@@ -56,18 +55,12 @@ app.conf.update(
 )
 
 _runtime: Runtime | None = None
-_building = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """This process's parts; built by the worker at its start."""
-    global _runtime
-    with _building:
-        if _runtime is None:
-            from workers.bootstrap import build_runtime
-
-            _runtime = build_runtime(settings, own_store=True, worker="unnamed")
-        return _runtime
+    """This process's parts."""
+    assert _runtime is not None, "a worker that could not build its parts has ended"
+    return _runtime
 
 
 try:
@@ -112,12 +105,19 @@ def _quiet_beat(**_: Any) -> None:
 
 @celeryd_after_setup.connect
 def _build(sender: str, instance: Any, **_: Any) -> None:
-    """Build the parts before the first message, so that what is wrong is said at the start."""
+    """Build the parts before the first message, so that what is wrong is said at the start.
+
+    Without them the worker ends, and is started again by whoever keeps it: Celery only logs what a signal's
+    receiver raises, and the worker would go on to take messages that it can do nothing with.
+    """
     global _runtime
     from workers.bootstrap import build_runtime
 
     queues = set(instance.app.amqp.queues.consume_from)
-    _runtime = build_runtime(settings, own_store=RETRIEVAL in queues, worker=sender)
+    try:
+        _runtime = build_runtime(settings, own_store=RETRIEVAL in queues, worker=sender)
+    except Exception as error:  # noqa: BLE001 - whatever it is; its words without what they may hold
+        raise SystemExit(f"The worker cannot start: {describe(error)}") from None
     log.info("worker ready", worker=sender, queues=sorted(queues), models=settings.provider)
 
 

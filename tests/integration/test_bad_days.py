@@ -275,3 +275,14 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried_while_workers_are_at_it
     assert all(steps == last and succeeded == different for _, steps, last, succeeded, different in counts)
     (stored,) = cluster.rows("SELECT count(*) FROM model_calls WHERE batch_id = :batch", batch=batch)[0]
     assert len(openai.requests) - before <= stored, "what was under way at the cancel was paid, and is kept"
+
+
+def test_a_worker_without_its_database_ends_instead_of_taking_messages(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = "postgresql://somebody:verysecretword@127.0.0.1:9/nothing"
+    monkeypatch.setitem(cluster.environment, "CRAGLINE_DATABASE_URL", nowhere)
+    cluster.start_worker("w9", queues="models")
+    assert cluster.processes.pop("w9").wait(60) == 1
+    assert "The worker cannot start: database: OperationalError" in cluster.log("w9")
+    assert "verysecretword" not in cluster.log("w9")
