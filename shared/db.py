@@ -1,6 +1,7 @@
 """One engine a process, one session helper that commits; business code never does."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -12,6 +13,8 @@ from psycopg.pq import Format
 from psycopg.types.datetime import IntervalLoader
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from shared.errors import CraglineError
@@ -110,6 +113,42 @@ def transaction(engine: Engine | None = None) -> Iterator[Session]:
     """A session whose work is committed at the end of the block, or rolled back by an exception."""
     with Session(engine or get_engine(), expire_on_commit=False) as session, session.begin():
         yield session
+
+
+AWAY = (OperationalError, InterfaceError, PoolTimeout)
+_PAUSE = 0.5  # seconds between two tries
+
+
+def commit_once(engine: Engine, work: Callable[[Session], None], *, patience: float) -> None:
+    """`work` in a transaction, tried again while the database is away, for `patience` seconds.
+
+    A connection may be cut between the commit and its answer; the next try asks Postgres what became of the
+    last one, so that `work` is committed once. Raises what the last try raised.
+    """
+    deadline = time.monotonic() + patience
+    last_try: str | None = None
+    while True:
+        try:
+            with transaction(engine) as session:
+                became = session.scalar(_BECAME, {"xid": last_try}) if last_try else "aborted"
+                if became == "committed":
+                    return
+                if became == "aborted":
+                    last_try = session.scalar(_THIS)
+                    work(session)
+            if became == "aborted":
+                return
+            # else the server has not yet seen that the connection of the last try is gone
+            error: Exception = TimeoutError("the last try is still under way")
+        except AWAY as away:
+            error = away
+        if time.monotonic() + _PAUSE > deadline:
+            raise error
+        time.sleep(_PAUSE)
+
+
+_THIS = text("SELECT pg_current_xact_id()::text")
+_BECAME = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
 
 
 def read_rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:

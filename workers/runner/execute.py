@@ -12,12 +12,11 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Engine, insert
-from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
-from shared.db import transaction
+from shared.db import AWAY, transaction
 from shared.errors import Postponed, TransientError
 from shared.settings import Settings
 from shared.statuses import TransitionStatus
@@ -33,7 +32,6 @@ from workers.runner.pipelines import adapters
 from workers.runner.resources import ResourceFactory
 
 log = structlog.get_logger()
-DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeout)
 
 
 class Executor:
@@ -151,7 +149,7 @@ class Executor:
             update = adapter.run_node(won.node, seen, resources, last_attempt=won.last_attempt)
             merged = adapter.merge(state, [update])
             return Outcome(ledger, update, merged, adapter.next_steps(won.node, merged), None)
-        except DATABASE_AWAY as error:  # storing a call: no fault of the node's
+        except AWAY as error:  # storing a call: no fault of the node's
             away = TransientError("the database was away", code="database", where="postgres")
             log.warning("the database was away", error=type(error).__name__)
             return Outcome(ledger, {}, state, [], away)

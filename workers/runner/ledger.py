@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json, clean_text
-from shared.db import transaction
+from shared.db import commit_once
 from shared.errors import CallError
 from shared.logs import redact
 from shared.statuses import CallStatus
@@ -32,6 +32,7 @@ from workers.runner.reuse_lookup import WEB_ROLE, stored
 # Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
 # was paid before it is put back is stored, so nothing is lost by that.
 WAITING = 20.0
+STORING = 300.0  # seconds that Postgres may be away until the result of a paid call is given up
 
 
 class Ledger:
@@ -160,13 +161,16 @@ class Ledger:
     def _commit(
         self, table: Any, row: dict[str, Any], record: CallRecord, held: Held | None, flight: InTheAir | None
     ) -> None:
-        with transaction(self._engine) as session:
+        def store(session: Session) -> None:
             # A slow worker whose claim was taken over may have stored the same call a moment ago.
             session.execute(insert(table).on_conflict_do_nothing(), [row])
             if held is not None:
                 held.settle(session, record)
             if flight is not None:
                 flight.land(session)
+
+        # It is paid: as long as it is only in this thread, the thread's most useful work is to wait.
+        commit_once(self._engine, store, patience=STORING)
 
 
 def describe(error: BaseException) -> str:

@@ -1,12 +1,14 @@
 """Paid once: a call's result is a row before anything depends on it, and a repeated task reuses the row."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from shared.db import transaction
+from shared.db import commit_once, make_engine, transaction
 from shared.errors import PermanentError, TransientError
 from tests.integration.runner.bench import Bench, at_once
 from workers.models.calls import UnusableOutput
@@ -14,6 +16,7 @@ from workers.models.roles import CallResult, CallSpec
 from workers.runner import reconcile
 from workers.runner.claims import Won
 from workers.runner.ledger import WEB_ROLE, Ledger, describe
+from workers.runner.limits.gate import Gate
 
 OPENAI = CallSpec("query_rewriter", "openai", "gpt-4.1-mini", "v1", {"human": "How old?"})
 EMBEDDING = CallSpec("embedder", "openai", "text-embedding-3-small", "", {"texts": ["q"]}, reusable=False)
@@ -40,6 +43,13 @@ class Counted:
 @pytest.fixture
 def won(bench: Bench) -> Won:
     return bench.must_win(bench.start(), 1)
+
+
+@pytest.fixture
+def own_engine(bench: Bench) -> Iterator[Engine]:
+    engine = make_engine(bench.engine.url.render_as_string(hide_password=False))
+    yield engine
+    engine.dispose()
 
 
 def next_attempt(bench: Bench, won: Won) -> Won:
@@ -192,6 +202,49 @@ def test_two_workers_with_the_same_call_at_once_both_get_an_answer(bench: Bench,
     assert len(stored) == 1
     web = ledgers[1].call(WEB, Counted([], before=lambda: ledgers[0].call(WEB, Counted([]))))
     assert web == []
+
+
+class Cut:
+    """Ends the connection at the next commits: before Postgres has seen them, or before it has answered."""
+
+    def __init__(self, engine: Engine, *, seen: bool) -> None:
+        self.left = 0
+        self._seen = seen
+        event.listen(engine, "commit", self)
+
+    def __call__(self, connection: Connection) -> None:
+        if self.left:
+            self.left -= 1
+            raw = connection.connection.dbapi_connection
+            assert raw is not None
+            if self._seen:
+                raw.commit()
+            raw.close()
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_paid_call_is_stored_once_whatever_becomes_of_the_connection(
+    bench: Bench, won: Won, own_engine: Engine, seen: bool
+) -> None:
+    cut = Cut(own_engine, seen=seen)
+    perform = Counted(before=lambda: setattr(cut, "left", 2))
+    bench.execute("UPDATE batches SET max_cost_usd = 1 WHERE id = :b", b=won.batch_id)
+    bench.execute("INSERT INTO budgets (batch_id, spent_usd, spent_tokens) VALUES (:b, 0, 0)", b=won.batch_id)
+    ledger = Ledger(own_engine, won, Gate(own_engine, bench.settings))
+    assert ledger.call(OPENAI, perform) == "answer"
+    assert (perform.calls, cut.left) == (1, 0)
+    assert bench.one("SELECT count(*) FROM model_calls").count == 1
+    assert bench.one("SELECT spent_tokens FROM budgets").spent_tokens == 120, "it was paid once"
+    assert Ledger(bench.engine, next_attempt(bench, won)).call(OPENAI, perform) == "answer"
+    assert perform.calls == 1
+
+
+def test_a_database_that_stays_away_is_not_waited_for_for_ever(bench: Bench, own_engine: Engine) -> None:
+    cut = Cut(own_engine, seen=False)
+    cut.left = 1000
+    with pytest.raises(OperationalError):
+        commit_once(own_engine, lambda session: None, patience=1.2)
+    assert 1000 - cut.left in (2, 3)
 
 
 def test_threads_of_one_node_share_a_ledger(bench: Bench, won: Won) -> None:
