@@ -30,12 +30,13 @@ class Storm:
 
     def __init__(self, home: Home, seed: int, *, every: tuple[float, float], others: list[str]) -> None:
         """`every`: seconds between two blows, from and to. `others`: what happens besides killed workers,
-        each once, in an order of the seed's: flush, valkey, postgres, beat."""
+        in an order of the seed's, again and again: flush, valkey, postgres, beat."""
         self._home = home
         self._random = random.Random(seed)
         self._every = every
-        self._others = others[:]
-        self._random.shuffle(self._others)
+        self._others = others
+        self._to_come: list[str] = []
+        self._rounds = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._blow, name="storm", daemon=True)
         self.blows: list[Blow] = []
@@ -44,7 +45,7 @@ class Storm:
     @property
     def over(self) -> bool:
         """Whether everything it had in mind has happened."""
-        return not self._others
+        return self._rounds > 0
 
     def __enter__(self) -> "Storm":
         self._thread.start()
@@ -58,15 +59,19 @@ class Storm:
 
     def _blow(self) -> None:
         try:
-            turn = 0
             while not self._stop.wait(self._random.uniform(*self._every)):
-                turn += 1
-                if turn % 2 and self._others:
-                    self._do(self._others.pop(0))
-                else:
-                    self._do("worker")
+                self._do("worker")
+                if self._stop.wait(self._random.uniform(*self._every)):
+                    return
+                self._do(self._next())
+                self._rounds += not self._to_come
         except BaseException as failure:  # noqa: BLE001 - told to who waits
             self.failure = failure
+
+    def _next(self) -> str:
+        if not self._to_come:
+            self._to_come = self._random.sample(self._others, len(self._others))
+        return self._to_come.pop()
 
     def _do(self, what: str) -> None:
         actions: dict[str, Callable[[], None]] = {
