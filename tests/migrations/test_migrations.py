@@ -25,6 +25,7 @@ RELEASED_VIEWS = {
     "batch_progress_v2.sql": "a168edd3992ef669b15590d3f52de0cc33264ec734d714d7f173812a503e17d5",
     "batch_progress_v3.sql": "f06307acbecfa7d8767016e75772c879374b1d3d59b4a79087f70f1a72d3bc49",
     "batch_progress_v4.sql": "1f59667a9c69a0b50cb29c021459ecc66ad2e338b43f7b4ae7ab599ffee1974b",
+    "batch_progress_v5.sql": "0a5427cdb963ddd8497f2bcdd46a135a82ed5e5a4527d1f4819b218e27ad36a9",
     "grade_history_v1.sql": "d3196a8e769039926788c3df72c9c00e045feda0515095455569b2aff8cfcd6d",
     "lost_runs_v1.sql": "09e426dcbb96574f3ea18bcbbd95a50182b4d1e4a52dc8802b70c1bcb018b3a5",
     "lost_runs_v2.sql": "58f4eb754940070ada284e510665f38976ef3c66119b958bdf00918e925a203a",

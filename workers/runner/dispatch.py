@@ -9,10 +9,12 @@ nor does a run that is put back for more than some seconds take the place of ano
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
+from pydantic import ValidationError
 from sqlalchemy import Engine, func, select, text, update
 from sqlalchemy.orm import Session
 
-from shared.control import SYSTEM, add_event
+from shared.control import SYSTEM, add_event, pause
 from shared.course import COURSE, Course
 from shared.db import transaction
 from shared.plan import Plan
@@ -26,6 +28,7 @@ from workers.runner.graph_adapter import NodeBroke
 from workers.runner.pipelines import adapters
 from workers.runner.prompts import freeze_prompts
 
+log = structlog.get_logger()
 # One dispatcher at a time: two would both count the window before filling it.
 DISPATCH_LOCK = 7226_0002
 # How often one tick fills again the places of runs that were taken over and ended at once.
@@ -33,7 +36,7 @@ _ROUNDS = 20
 
 _NEXT = text(
     """
-    SELECT candidate.id
+    SELECT candidate.id, batches.id AS batch_id
       FROM batches
      CROSS JOIN LATERAL (
            SELECT count(*) AS runs FROM runs
@@ -103,10 +106,13 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
         for _ in range(_ROUNDS):
             left = room - len(publications)
             values = {"room": left, "window": settings.window, "pipelines": sorted(adapters())}
-            ids = list(session.scalars(_NEXT, values))
-            admitted, taken_over = _admit(session, ids, settings) if ids else ([], 0)
+            found = session.execute(_NEXT, values).all()
+            batch_ids = {row.batch_id for row in found}
+            plans = _plans(session, batch_ids)
+            ids = [row.id for row in found if row.batch_id in plans]
+            admitted, taken_over = _admit(session, ids, plans, settings)
             publications += admitted
-            if not taken_over:
+            if not taken_over and len(plans) == len(batch_ids):
                 break
         return publications
 
@@ -120,7 +126,9 @@ def _end_batches(session: Session) -> None:
             add_event(session, batch_id, EventAction.ENDED, SYSTEM)
 
 
-def _admit(session: Session, ids: list[int], settings: Settings) -> tuple[list[Publication], int]:
+def _admit(
+    session: Session, ids: list[int], plans: dict[int, Plan], settings: Settings
+) -> tuple[list[Publication], int]:
     """What is to be published, and how many of the runs ended at once and left their places free."""
     # Locked and looked at again: a cancel may have come between.
     rows = session.execute(
@@ -129,7 +137,6 @@ def _admit(session: Session, ids: list[int], settings: Settings) -> tuple[list[P
         .where(Run.id.in_(ids), Run.status == RunStatus.PENDING)
         .with_for_update(of=Run, skip_locked=True)
     ).all()
-    plans = _plans(session, {row.batch_id for row in rows})
     ended = reuse_runs.take_over(session, rows, plans)
     rows = [row for row in rows if row.id not in ended]
     session.execute(
@@ -186,10 +193,18 @@ def _begin(session: Session, run: LockedRun, step: int, settings: Settings) -> P
 
 
 def _plans(session: Session, batch_ids: set[int]) -> dict[int, Plan]:
-    """The batches' plans; a batch seen for the first time gets its prompt versions frozen."""
+    """The batches' plans; a batch seen for the first time gets its prompt versions frozen. One whose plan cannot
+    be read, as another version may have written it, is paused: it must not keep the others from being admitted."""
     plans = {}
-    for row in session.execute(select(Batch.id, Batch.plan).where(Batch.id.in_(batch_ids))):
-        plan = Plan.model_validate(row.plan)
+    for row in session.execute(select(Batch.id, Batch.plan).where(Batch.id.in_(batch_ids))).all():
+        try:
+            plan = Plan.model_validate(row.plan)
+        except ValidationError as error:
+            fields = ", ".join(sorted({str(one["loc"][0]) for one in error.errors() if one["loc"]}))
+            reason = f"its plan cannot be read by this version of the workers: {fields or 'it is no object'}"
+            pause(session, row.id, actor=SYSTEM, reason=reason)
+            log.error("batch paused", batch_id=row.id, reason=reason)
+            continue
         if not plan.prompts and plan.provider != "local":
             plan = freeze_prompts(session, plan)
             session.execute(update(Batch).where(Batch.id == row.id).values(plan=plan.model_dump()))

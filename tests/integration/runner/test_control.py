@@ -168,6 +168,7 @@ def test_cancelling_ends_what_is_open_and_keeps_what_has_ended(make_bench: MakeB
         "cancelled", 1, "w", "cancelled by kim: wrong file"
     )  # fmt: skip
     assert bench.rows("SELECT * FROM claims") == []
+    assert bench.one("SELECT rate_per_minute FROM batch_progress").rate_per_minute <= 60, "one in a second"
     bench.admit()
     assert status(bench, batch) == "cancelled"
     sound(bench)

@@ -215,6 +215,24 @@ def test_a_cancelled_batch_is_not_admitted(make_bench: MakeBench) -> None:
     assert bench.admit() == []
 
 
+def test_a_batch_whose_plan_cannot_be_read_is_paused_and_the_others_go_on(make_bench: MakeBench) -> None:
+    bench = make_bench(window=3)
+    odd = bench.submit(questions(10))
+    bench.execute(
+        """UPDATE batches SET plan = plan || '{"provider": "oracle", "reuse_days": "x"}' WHERE id = :b""",
+        b=odd,
+    )
+    usual = bench.submit(questions(10))
+    assert {publication.batch_id for publication in bench.admit()} == {usual}
+    assert len(running(bench)) == 3, "its places went to the other"
+    row = bench.one("SELECT status, pause_reason FROM batches WHERE id = :b", b=odd)
+    assert row.status == "paused" and row.pause_reason.endswith(": provider, reuse_days")
+    (event,) = bench.rows(
+        "SELECT action, actor FROM events WHERE batch_id = :b AND action = 'paused'", b=odd
+    )
+    assert event.actor == control.SYSTEM
+
+
 def test_a_batch_ends_with_its_last_run_and_not_before(make_bench: MakeBench) -> None:
     bench = make_bench(window=1)
     batch = bench.submit(["a?", "b?"])
