@@ -119,36 +119,25 @@ AWAY = (OperationalError, InterfaceError, PoolTimeout)
 _PAUSE = 0.5  # seconds between two tries
 
 
-def commit_once(engine: Engine, work: Callable[[Session], None], *, patience: float) -> None:
+def commit_patiently(engine: Engine, work: Callable[[Session, bool], None], *, patience: float) -> None:
     """`work` in a transaction, tried again while the database is away, for `patience` seconds.
 
-    A connection may be cut between the commit and its answer; the next try asks Postgres what became of the
-    last one, so that `work` is committed once. Raises what the last try raised.
+    `work` is told whether it is tried again: a connection may be cut between the commit and its answer, so it
+    then has to look whether all is there already. (Postgres' own word on a transaction, `pg_xact_status`, does
+    not outlive a crash: numbers that were not yet on disk are given out anew.) Raises what the last try raised.
     """
     deadline = time.monotonic() + patience
-    last_try: str | None = None
+    again = False
     while True:
         try:
             with transaction(engine) as session:
-                became = session.scalar(_BECAME, {"xid": last_try}) if last_try else "aborted"
-                if became == "committed":
-                    return
-                if became == "aborted":
-                    last_try = session.scalar(_THIS)
-                    work(session)
-            if became == "aborted":
-                return
-            # else the server has not yet seen that the connection of the last try is gone
-            error: Exception = TimeoutError("the last try is still under way")
-        except AWAY as away:
-            error = away
-        if time.monotonic() + _PAUSE > deadline:
-            raise error
+                work(session, again)
+            return
+        except AWAY:
+            if time.monotonic() + _PAUSE > deadline:
+                raise
+        again = True
         time.sleep(_PAUSE)
-
-
-_THIS = text("SELECT pg_current_xact_id()::text")
-_BECAME = text("SELECT pg_xact_status(CAST(:xid AS xid8))")
 
 
 def read_rows(engine: Engine, query: str, **values: Any) -> list[dict[str, Any]]:

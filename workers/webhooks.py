@@ -59,7 +59,7 @@ UPDATE webhook_deliveries
        next_at = now() + make_interval(secs => least(:longest, :first * power(2, least(attempts, 20))))
  WHERE id IN (SELECT id FROM webhook_deliveries WHERE status = 'pending' AND next_at <= now()
                ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING id, batch_id, url, attempts
+RETURNING id, batch_id, batch_ended_at, url, attempts
 """
 _NOTE = """
 UPDATE webhook_deliveries
@@ -122,9 +122,12 @@ def _attempt(engine: Engine, settings: Settings, row: Any, resolver: Resolver) -
     if settings.webhook_secret is None:
         return Outcome(error="this worker has no CRAGLINE_WEBHOOK_SECRET to sign with")
     try:
-        body = json.dumps(payload(history.progress(engine, row.batch_id)), ensure_ascii=False).encode()
+        progress = history.progress(engine, row.batch_id)
     except NotFound:
         return Outcome(error="the batch is gone", final=True)
+    if progress["ended_at"] != row.batch_ended_at:  # its next end is told by a row of its own
+        return Outcome(error="the batch was retried before this end of it could be told", final=True)
+    body = json.dumps(payload(progress), ensure_ascii=False).encode()
     delivery_id = f"crag_delivery_{row.id}"
     headers = signed(settings.webhook_secret.get_secret_value(), delivery_id, body, int(time.time()))
     fetcher = Fetcher(settings.webhook_allow_private, max_seconds=_SECONDS, resolver=resolver)

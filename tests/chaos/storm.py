@@ -23,6 +23,7 @@ class Blow:
     what: str
     begun: float  # time.monotonic()
     ended: float
+    at: float  # seconds since 1970, when it began
 
 
 class Storm:
@@ -81,9 +82,9 @@ class Storm:
             "valkey": lambda: self._kill("valkey"),
             "postgres": self._restart_postgres,
         }
-        begun = time.monotonic()
+        begun, at = time.monotonic(), time.time()
         actions[what]()
-        self.blows.append(Blow(what, begun, time.monotonic()))
+        self.blows.append(Blow(what, begun, time.monotonic(), at))
 
     def _kill_worker(self) -> None:
         workers = [name for name in self._home.parts() if name.startswith("worker-")]

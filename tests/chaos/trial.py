@@ -55,6 +55,7 @@ class Figures:
     answered: int
     gave_up: int
     lost_attempts: int
+    taken_back_seconds: float  # from a worker's death until the last of its attempts was taken back, at most
     calls: int
     made_again: int
     in_flight: int
@@ -65,7 +66,8 @@ class Figures:
         return (
             f"seed {self.seed}: {self.questions} questions, calm {self.calm_seconds:.0f} s, storm "
             f"{self.storm_seconds:.0f} s, {blows}, faults {sum(self.faults.values())}; answered "
-            f"{self.answered}, gave up {self.gave_up}; attempts lost {self.lost_attempts}; of {self.calls} "
+            f"{self.answered}, gave up {self.gave_up}; attempts lost {self.lost_attempts}, taken back within "
+            f"{self.taken_back_seconds:.0f} s; of {self.calls} "
             f"paid calls {self.made_again} made again, {self.in_flight} in flight at the blows; "
             f"{self.recovery_seconds:.0f} s from the last blow to the end"
         )
@@ -181,9 +183,7 @@ def _judge(
     again = verdict.made_again(exchanges)
     in_flight = verdict.in_flight(exchanges, storm.blows, GRACE)
     assert again <= in_flight, (again, in_flight)
-    lost = verdict.rows(
-        engine, "SELECT count(*) FROM transitions WHERE batch_id = :b AND status = 'lost'", b=stormy
-    )
+    lost, seconds = verdict.taken_back(engine, stormy, storm.blows)
     blows = [blow.what for blow in storm.blows]
     return Figures(
         questions=questions,
@@ -191,7 +191,8 @@ def _judge(
         faults=weather.faults,
         answered=ends["answered"],
         gave_up=ends["gave_up"],
-        lost_attempts=lost[0][0],
+        lost_attempts=lost,
+        taken_back_seconds=seconds,
         calls=sum(one.good for one in exchanges),
         made_again=again,
         in_flight=in_flight,

@@ -72,6 +72,22 @@ def differences(engine: Engine, calm: int, stormy: int) -> list[tuple[Any, ...]]
     ]
 
 
+def taken_back(engine: Engine, batch: int, blows: Sequence[Blow]) -> tuple[int, float]:
+    """Attempts that were lost with their worker, and the most seconds from its death until one was taken back."""
+    lost = rows(
+        engine,
+        "SELECT extract(epoch FROM started_at), extract(epoch FROM ended_at) FROM transitions"
+        " WHERE batch_id = :batch AND status = 'lost'",
+        batch=batch,
+    )
+    waits = [
+        float(ended) - max(at)
+        for started, ended in lost
+        if (at := [blow.at for blow in blows if blow.what == "worker" and started <= blow.at <= ended])
+    ]
+    return len(lost), max(waits, default=0.0)
+
+
 def made_again(exchanges: Sequence[Exchange]) -> int:
     """Calls that a provider would bill a second time: good replies beyond the first to the same request."""
     return sum(count - 1 for count in Counter(one.key for one in exchanges if one.good).values())

@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import ColumnElement, Engine, exists, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json, clean_text
-from shared.db import commit_once
+from shared.db import commit_patiently
 from shared.errors import CallError
 from shared.logs import redact
 from shared.statuses import CallStatus
@@ -161,7 +161,9 @@ class Ledger:
     def _commit(
         self, table: Any, row: dict[str, Any], record: CallRecord, held: Held | None, flight: InTheAir | None
     ) -> None:
-        def store(session: Session) -> None:
+        def store(session: Session, again: bool) -> None:
+            if again and session.scalar(select(_is_there(table, row))):
+                return
             # A slow worker whose claim was taken over may have stored the same call a moment ago.
             session.execute(insert(table).on_conflict_do_nothing(), [row])
             if held is not None:
@@ -170,7 +172,13 @@ class Ledger:
                 flight.land(session)
 
         # It is paid: as long as it is only in this thread, the thread's most useful work is to wait.
-        commit_once(self._engine, store, patience=STORING)
+        commit_patiently(self._engine, store, patience=STORING)
+
+
+def _is_there(table: Any, row: dict[str, Any]) -> ColumnElement[bool]:
+    """Whether just this record of a call is stored; its duration tells it from others of the same attempt."""
+    names = ("run_id", "step", "branch", "attempt", "request_hash", "status", "duration_ms")
+    return exists().where(*(getattr(table, name) == row[name] for name in names))
 
 
 def describe(error: BaseException) -> str:

@@ -193,6 +193,21 @@ def test_a_batch_that_ends_again_is_told_again(client: TestClient, engine: Engin
         assert len({headers["webhook-id"] for _, headers in receiver.calls}) == 2
 
 
+def test_an_end_that_a_retry_undid_is_not_told(client: TestClient, engine: Engine, nearby: Settings) -> None:
+    with Receiver(500) as receiver:
+        batch_id = submit(client, callback_url=receiver.root_url)
+        answer_all(engine, batch_id)
+        assert webhooks.deliver(engine, nearby) == 1
+        execute(engine, "UPDATE batches SET status = 'open', ended_at = NULL")
+        due_now(engine)
+        assert webhooks.deliver(engine, nearby) == 1
+        assert len(receiver.calls) == 1
+        answer_all(engine, batch_id)
+        assert webhooks.deliver(engine, nearby) == 1
+        assert receiver.calls[-1][0]["data"]["status"] == "ended"
+    assert [told["status"] for told in deliveries(client, batch_id)] == ["failed", "delivered"]
+
+
 def test_a_name_that_leads_into_the_network_is_never_called(
     client: TestClient, engine: Engine, settings: Settings
 ) -> None:

@@ -227,9 +227,7 @@ def test_a_batch_whose_plan_cannot_be_read_is_paused_and_the_others_go_on(make_b
     assert len(running(bench)) == 3, "its places went to the other"
     row = bench.one("SELECT status, pause_reason FROM batches WHERE id = :b", b=odd)
     assert row.status == "paused" and row.pause_reason.endswith(": provider, reuse_days")
-    (event,) = bench.rows(
-        "SELECT action, actor FROM events WHERE batch_id = :b AND action = 'paused'", b=odd
-    )
+    (event,) = bench.rows("SELECT action, actor FROM events WHERE batch_id = :b AND action = 'paused'", b=odd)
     assert event.actor == control.SYSTEM
 
 
