@@ -5,7 +5,14 @@ import logging
 from typing import Any
 
 import structlog
-from celery.signals import beat_init, celeryd_after_setup, setup_logging, worker_shutdown
+from celery.signals import (
+    beat_init,
+    celeryd_after_setup,
+    setup_logging,
+    task_received,
+    worker_ready,
+    worker_shutdown,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared import ingest
@@ -13,6 +20,7 @@ from shared.logs import configure_logging
 from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, WEB, make_app, redis_url
 from shared.settings import get_settings
 from workers import webhooks
+from workers.attention import end, of_worker
 from workers.runner.graph_adapter import UnsupportedGraph
 from workers.runner.ledger import describe
 from workers.runner.runtime import Runtime
@@ -119,6 +127,13 @@ def _build(sender: str, instance: Any, **_: Any) -> None:
     except Exception as error:  # noqa: BLE001 - whatever it is; its words without what they may hold
         raise SystemExit(f"The worker cannot start: {describe(error)}") from None
     log.info("worker ready", worker=sender, queues=sorted(queues), models=settings.provider)
+
+
+@worker_ready.connect
+def _be_attentive(sender: Any, **_: Any) -> None:
+    attention = of_worker(app, sender)
+    task_received.connect(lambda **_: attention.heard(), weak=False)
+    attention.watch(end)
 
 
 @worker_shutdown.connect
