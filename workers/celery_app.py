@@ -77,13 +77,13 @@ except UnsupportedGraph as error:
     raise SystemExit(f"The pipelines cannot run: {error}") from None
 
 
-@app.task(name="ingest.file", queue=RETRIEVAL, ignore_result=True)
+@app.task(name="ingest.file", ignore_result=True)
 def ingest_file(*, file_id: int) -> None:
     """Take one file into its collection; its row in `ingest_files` says how it went."""
     runtime().ingest_file(file_id)
 
 
-@app.task(name="cragline.deliver_webhooks", queue=WEB, ignore_result=True, send_events=False)
+@app.task(name="cragline.deliver_webhooks", ignore_result=True, send_events=False)
 def deliver_webhooks() -> None:
     """Batches that have ended are told to their `callback_url`; what fails is tried again from its row."""
     try:
@@ -92,7 +92,7 @@ def deliver_webhooks() -> None:
         log.error("the database failed; tried again at the next tick", error=describe(error))
 
 
-@app.task(name="cragline.wake_ingest", queue=CONTROL, ignore_result=True, send_events=False)
+@app.task(name="cragline.wake_ingest", ignore_result=True, send_events=False)
 def wake_ingest() -> None:
     """Files whose message was lost, or whose worker was, are published again; the claim decides."""
     engine = runtime().engine
