@@ -42,5 +42,6 @@ def create_app(
     for router in every_router():
         app.include_router(router)
     app.include_router(web.router)
+    web.install(app)
     openapi.install(app)
     return app

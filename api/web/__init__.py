@@ -13,6 +13,7 @@ Text of people is text: every template escapes it, only http(s) addresses become
 from fastapi import APIRouter
 
 from api.web import batches, login, runs, static_files, upload
+from api.web.access import install as install
 
 router = APIRouter(include_in_schema=False)
 for _module in (batches, runs, upload, login, static_files):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from api.problems import ApiError
+from api.problems import MEDIA_TYPE, ApiError
 from api.security import COOKIE, needs
 from api.web.render import page
 from shared.errors import CraglineError
@@ -44,17 +44,35 @@ def from_script(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
+def install(app: FastAPI) -> None:
+    """An address that nothing is at is told to a browser as a page."""
+    usual: Any = app.exception_handlers[HTTPException]
+
+    def on_http(request: Request, error: Exception) -> Response:
+        problem: Response = usual(request, error)
+        by_browser = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+        if by_browser and problem.status_code == 404 and not request.url.path.startswith("/v1"):
+            return _as_page(request, problem)
+        return problem
+
+    app.add_exception_handler(HTTPException, on_http)
+
+
 def _error_page(request: Request, error: Exception) -> Response:
     handlers = request.app.exception_handlers
     handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
     problem: Response = handler(request, error)
-    if from_script(request):
+    if from_script(request) or problem.media_type != MEDIA_TYPE:
         return problem
     if problem.status_code == 401 and request.method in ("GET", "HEAD"):
         query = f"?{request.url.query}" if request.url.query else ""
         answer = RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
         answer.delete_cookie(COOKIE)
         return answer
+    return _as_page(request, problem)
+
+
+def _as_page(request: Request, problem: Response) -> Response:
     told = json.loads(bytes(problem.body))
     shown = page(request, "error.html", code=problem.status_code, title=told["title"], detail=told["detail"])
     if wait := problem.headers.get("retry-after"):

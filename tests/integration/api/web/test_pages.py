@@ -326,3 +326,13 @@ def test_static_files_are_kept_by_their_content(local: TestClient) -> None:
         assert "immutable" in answer.headers["cache-control"]
     for path in ("/static/../render.py", "/static/%2e%2e/render.py", "/static/vendor/README.md", "/static/"):
         assert local.get(path).status_code == 404
+
+
+def test_an_address_that_nothing_is_at_is_a_page_for_a_browser_only(local: TestClient) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answer = local.get("/nope", headers=browser)
+    assert answer.status_code == 404
+    assert len(Reader(answer.text).all("h1")) == 1
+    for path, headers in (("/nope", {}), ("/v1/nope", browser)):
+        answer = local.get(path, headers=headers)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
