@@ -36,6 +36,27 @@ class UnusableOutput(TransientError):
         self.output_tokens = output_tokens
 
 
+_MOST_TOKENS = 100_000_000  # of one call; no model reads or writes as many
+
+
+def told_usage(input_tokens: Any, output_tokens: Any) -> tuple[int | None, int | None]:
+    """The tokens of a call as its server told them; None for what cannot be: negative, absurd, a word.
+
+    Such a number would be refused by the database when the call is paid already, or give a budget money back.
+    Nothing read and nothing written is what the client makes of a usage without numbers.
+    """
+    told = _count(input_tokens), _count(output_tokens)
+    return (None, None) if not any(told) else told
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _MOST_TOKENS else None
+
+
 @dataclass(frozen=True)
 class CallRecord:
     """One call as it went. `response` is None after an error, and for calls that are not reusable."""
@@ -88,13 +109,14 @@ def perform_recorded(
     except Exception as error:
         keep(_failed(spec, error, (time.perf_counter() - started) * 1000, prices))
         raise
+    input_tokens, output_tokens = told_usage(result.input_tokens, result.output_tokens)
     keep(
         CallRecord(
             spec=spec,
             response=result.response,
-            input_tokens=result.input_tokens,
-            output_tokens=result.output_tokens,
-            cost_usd=call_cost_usd(spec, result.input_tokens, result.output_tokens, prices),
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_usd=call_cost_usd(spec, input_tokens, output_tokens, prices),
             duration_ms=(time.perf_counter() - started) * 1000,
         )
     )
@@ -104,7 +126,7 @@ def perform_recorded(
 def _failed(spec: CallSpec, error: Exception, duration_ms: float, prices: Prices | None) -> CallRecord:
     input_tokens = output_tokens = None
     if isinstance(error, UnusableOutput):
-        input_tokens, output_tokens = error.input_tokens, error.output_tokens
+        input_tokens, output_tokens = told_usage(error.input_tokens, error.output_tokens)
     paid = input_tokens is not None or output_tokens is not None
     # Only our own errors are known to hold neither a key nor a question; of others the class must do.
     message = f"{error.code}: {error}" if isinstance(error, CallError) else "unexpected error"
