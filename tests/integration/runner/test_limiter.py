@@ -137,6 +137,32 @@ def test_what_the_provider_says_is_left_counts_over_what_we_think(redis: Redis) 
     assert 0 < take(made, "b") < 0.2
 
 
+@pytest.mark.parametrize("lie", [Said(requests=1), Said(tokens=1), Said(1, 1, 0, 0)])
+def test_a_limit_that_was_named_by_mistake_is_asked_for_again_within_minutes(
+    redis: Redis, clock: Clock, lie: Said
+) -> None:
+    """Only a reply can take it back, so there has to be a next call; and nobody is sent away for hours."""
+    made = limiter(redis)
+    take(made, "a", 800)
+    made.report(TARGET, "a", 1, OK, -5000, lie)
+    waits = [take(made, f"c{n}", 800) for n in range(30)]
+    assert 50 < max(waits) < 200
+    clock.forward(130)
+    assert take(made, "c20", 800) <= LONGEST_WAIT
+    made.report(TARGET, "c20", 1, OK, 0, Said(5000, 2_000_000))
+    assert max(take(made, f"d{n}", 800) for n in range(5)) <= LONGEST_WAIT
+
+
+def test_a_small_limit_is_kept_over_many_minutes(redis: Redis, clock: Clock) -> None:
+    """Calls of more than what it allows a minute pass at one a minute."""
+    made = limiter(redis, tokens_per_minute=500)
+    passed = 0
+    for _ in range(200):
+        passed += take(made, "a", 800) <= LONGEST_WAIT
+        clock.forward(3)
+    assert 9 <= passed <= 11
+
+
 def test_those_who_are_put_back_come_one_after_the_other(redis: Redis) -> None:
     made = limiter(redis, requests_per_minute=62)
     waits = [take(made, f"c{n}") for n in range(20)]
