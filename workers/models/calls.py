@@ -36,6 +36,7 @@ class UnusableOutput(TransientError):
         self.output_tokens = output_tokens
 
 
+_PERHAPS_PAID = ("timeout", "unusable_output", "truncated")
 _MOST_TOKENS = 100_000_000  # of one call; no model reads or writes as many
 
 
@@ -69,10 +70,16 @@ class CallRecord:
     duration_ms: float
     error_class: str | None = None
     error: str | None = None
+    code: str | None = None  # the short word of a `CallError`
 
     @property
     def ok(self) -> bool:
         return self.error_class is None
+
+    @property
+    def perhaps_paid(self) -> bool:
+        """Whether a provider may have put it on the bill: it answered, or was about to when we gave up."""
+        return self.ok or self.code in _PERHAPS_PAID
 
 
 def request_hash(spec: CallSpec) -> str:
@@ -139,6 +146,7 @@ def _failed(spec: CallSpec, error: Exception, duration_ms: float, prices: Prices
         duration_ms=duration_ms,
         error_class=type(error).__name__,
         error=message,
+        code=error.code if isinstance(error, CallError) else None,
     )
 
 

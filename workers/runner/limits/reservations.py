@@ -73,12 +73,13 @@ def settle(
 ) -> None:
     """In the transaction that stores the call: its reservation becomes what it cost.
 
-    What the provider did not say of an answer's tokens is taken from the estimate; a failed call without
-    tokens is taken to be free. A call that was let through without a reservation counts, too, where its batch has
-    been given a cap meanwhile, or had one before: the next cap goes by everything that was spent.
+    What the provider did not say of an answer's tokens is taken from the estimate, also where we gave up waiting
+    for the answer or could not read it; other failed calls without tokens are taken to be free. A call that was
+    let through without a reservation counts, too, where its batch has been given a cap meanwhile, or had one
+    before: the next cap goes by everything that was spent.
     """
     read, written, cost = record.input_tokens, record.output_tokens, record.cost_usd
-    if record.ok and (read is None or written is None):
+    if record.perhaps_paid and (read is None or written is None):
         read = estimate.input_tokens if read is None else read
         written = estimate.output_tokens if written is None else written
         cost = call_cost_usd(record.spec, read, written, won.plan.prices)
