@@ -42,11 +42,6 @@ def result_names(columns: Iterable[str]) -> list[str]:
     return [free_name(name, taken) for name in RESULT_COLUMNS]
 
 
-def key_union(objects: Iterable[dict[str, Any]]) -> list[str]:
-    """Every key of `objects`, in order of first appearance: the columns of JSONL input written as CSV."""
-    return list({key: None for item in objects for key in item})
-
-
 def write_csv(
     out: TextIO, columns: Sequence[str], rows: Iterable[ResultRow], *, width: int = 0, raw: bool = False
 ) -> int:

@@ -99,7 +99,11 @@ def set_caps(session: Session, batch_id: int, caps: Caps) -> None:
         ),
         {"cost": caps.max_cost_usd, "tokens": caps.max_tokens, "b": batch_id},
     )
-    session.execute(text(_BEGIN), {"b": batch_id})
+    if spending(session, batch_id) is None:
+        # Calls that are being stored now have looked for the budget in vain, or find it when it is there: those
+        # are waited for, so that the sum sees them. A new batch's budget is made without it.
+        session.execute(text("LOCK TABLE budgets IN SHARE ROW EXCLUSIVE MODE"))
+        session.execute(text(_BEGIN), {"b": batch_id})
     now = spending(session, batch_id)
     if now is not None and (over := now.over(0.0, 1)):
         raise UsageError(f"{over.partition(', and')[0]}. Give more, or 0 for no cap.")

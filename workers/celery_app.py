@@ -5,7 +5,14 @@ import logging
 from typing import Any
 
 import structlog
-from celery.signals import beat_init, celeryd_after_setup, setup_logging, worker_shutdown
+from celery.signals import (
+    beat_init,
+    celeryd_after_setup,
+    setup_logging,
+    task_received,
+    worker_ready,
+    worker_shutdown,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared import ingest
@@ -13,6 +20,7 @@ from shared.logs import configure_logging
 from shared.queue import CONTROL, RESULT_BACKEND, RETRIEVAL, WEB, make_app, redis_url
 from shared.settings import get_settings
 from workers import webhooks
+from workers.attention import end, of_worker
 from workers.runner.graph_adapter import UnsupportedGraph
 from workers.runner.ledger import describe
 from workers.runner.runtime import Runtime
@@ -69,13 +77,13 @@ except UnsupportedGraph as error:
     raise SystemExit(f"The pipelines cannot run: {error}") from None
 
 
-@app.task(name="ingest.file", queue=RETRIEVAL, ignore_result=True)
+@app.task(name="ingest.file", ignore_result=True)
 def ingest_file(*, file_id: int) -> None:
     """Take one file into its collection; its row in `ingest_files` says how it went."""
     runtime().ingest_file(file_id)
 
 
-@app.task(name="cragline.deliver_webhooks", queue=WEB, ignore_result=True, send_events=False)
+@app.task(name="cragline.deliver_webhooks", ignore_result=True, send_events=False)
 def deliver_webhooks() -> None:
     """Batches that have ended are told to their `callback_url`; what fails is tried again from its row."""
     try:
@@ -84,7 +92,7 @@ def deliver_webhooks() -> None:
         log.error("the database failed; tried again at the next tick", error=describe(error))
 
 
-@app.task(name="cragline.wake_ingest", queue=CONTROL, ignore_result=True, send_events=False)
+@app.task(name="cragline.wake_ingest", ignore_result=True, send_events=False)
 def wake_ingest() -> None:
     """Files whose message was lost, or whose worker was, are published again; the claim decides."""
     engine = runtime().engine
@@ -119,6 +127,13 @@ def _build(sender: str, instance: Any, **_: Any) -> None:
     except Exception as error:  # noqa: BLE001 - whatever it is; its words without what they may hold
         raise SystemExit(f"The worker cannot start: {describe(error)}") from None
     log.info("worker ready", worker=sender, queues=sorted(queues), models=settings.provider)
+
+
+@worker_ready.connect
+def _be_attentive(sender: Any, **_: Any) -> None:
+    attention = of_worker(app, sender)
+    task_received.connect(lambda **_: attention.heard(), weak=False)
+    attention.watch(end)
 
 
 @worker_shutdown.connect

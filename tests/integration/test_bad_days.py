@@ -8,6 +8,7 @@ from redis import Redis
 
 from shared import control, history, rework
 from shared.rework import Chosen
+from shared.stack.testing import Servers
 from tests.fakes import openai_server
 from tests.fakes.http_fake import Reply
 from tests.fakes.openai_server import FakeOpenAI
@@ -286,3 +287,17 @@ def test_a_worker_without_its_database_ends_instead_of_taking_messages(
     assert cluster.processes.pop("w9").wait(60) == 1
     assert "The worker cannot start: database: OperationalError" in cluster.log("w9")
     assert "verysecretword" not in cluster.log("w9")
+
+
+def test_a_worker_that_hears_nothing_any_more_ends(
+    cluster: Cluster, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_hear_nothing_of_this = servers.redis_url.rsplit("/", 1)[0] + "/7"
+    monkeypatch.setitem(cluster.environment, "CRAGLINE_REDIS_URL", others_hear_nothing_of_this)
+    monkeypatch.setitem(cluster.environment, "TRAP_DEAF", "1")
+    with Redis.from_url(others_hear_nothing_of_this) as client:
+        cluster.start_worker("w9", queues="web")
+        client.lpush("web", "{}")
+        assert cluster.processes.pop("w9").wait(60) == 1
+        assert "the worker ends" in cluster.log("w9")
+        client.delete("web")

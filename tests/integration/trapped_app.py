@@ -4,6 +4,8 @@ RAISE-<n>     grading the n-th document raises an error that nobody expected
 DIE-<word>    grading kills the whole process without a word, once, and then works
 POISON        grading kills the whole process every time
 SLOW-<ms>     grading takes its time
+
+With TRAP_DEAF in the environment the worker takes no messages, as one whose consumer has lost its way.
 """
 
 import os
@@ -35,6 +37,18 @@ def _trapped(task: Any, resources: Any) -> Any:
 
 module.grade_document = _trapped  # before the graph modules take it
 
+from celery.signals import worker_ready  # noqa: E402
+
+from workers import attention  # noqa: E402
 from workers.celery_app import app  # noqa: E402
+
+
+def _deafen(sender: Any, **_: Any) -> None:
+    sender.task_consumer.channel.qos.can_consume = lambda: False
+
+
+if "TRAP_DEAF" in os.environ:
+    attention._EVERY = 0.2
+    worker_ready.connect(_deafen)
 
 __all__ = ["app"]

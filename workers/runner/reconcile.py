@@ -6,7 +6,11 @@ all branches over    -> joined, when the chord's body did not
 messages forgotten   -> all of the above at once, see `flush_watch`
 """
 
-from sqlalchemy import Engine, func, or_, select, text, update
+import structlog
+from pydantic import ValidationError
+from sqlalchemy import Engine, case, func, or_, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from shared.course import COURSE
 from shared.db import transaction
@@ -15,9 +19,12 @@ from shared.statuses import BatchStatus, ClaimStatus, RunStatus, TransitionStatu
 from shared.tables import Batch, Claim, Run
 from workers.runner import advance, claims
 from workers.runner.advance import Publication
+from workers.runner.claims import Won
 
+log = structlog.get_logger()
 SWEEP = 500  # claims looked at in one transaction
 _LONGEST_PAUSE = 600.0
+_LEFT = 60.0  # seconds until a run is looked at again that nothing could be done for
 
 
 def take_back_lost(engine: Engine) -> int:
@@ -31,20 +38,44 @@ def take_back_lost(engine: Engine) -> int:
             .limit(SWEEP)
             .with_for_update(of=Claim, skip_locked=True)
         ).all()
+        taken = 0
         for row in rows:
-            won = claims.won_of(row.Claim, row)
-            usage = claims.stored_usage(session, won)
-            note = f"lost: worker {won.worker} was not heard of"
-            if won.last_attempt:
-                text_ = f"{note}, at the last of {won.tries} attempts"
-                claims.add_transition(session, won, TransitionStatus.FAILED, usage=usage, error_text=text_)
-                claims.mark_failed(session, won)
-                if won.width > 1:
-                    claims.skip_waiting(session, won)
+            try:
+                won = claims.won_of(row.Claim, row)
+            except ValidationError as error:
+                _leave(session, row.Claim.run_id, row.Claim.step, error)
             else:
-                claims.add_transition(session, won, TransitionStatus.LOST, usage=usage, error_text=note)
-                claims.mark_lost(session, won)
-    return len(rows)
+                _take_back(session, won)
+                taken += 1
+    return taken
+
+
+def _take_back(session: Session, won: Won) -> None:
+    usage = claims.stored_usage(session, won)
+    note = f"lost: worker {won.worker} was not heard of"
+    if not won.last_attempt:
+        claims.add_transition(session, won, TransitionStatus.LOST, usage=usage, error_text=note)
+        claims.mark_lost(session, won)
+        return
+    note += f", at the last of {won.tries} attempts"
+    claims.add_transition(session, won, TransitionStatus.FAILED, usage=usage, error_text=note)
+    claims.mark_failed(session, won)
+    if won.width > 1:
+        claims.skip_waiting(session, won)
+
+
+def _leave(session: Session, run_id: int, step: int, error: Exception) -> None:
+    """For a while: a run that this version of the workers cannot go on with must not stand before the others."""
+    log.error("a run cannot be healed", run_id=run_id, step=step, error=type(error).__name__)
+    later = func.now() + claims.seconds(_LEFT)
+    session.execute(
+        update(Claim)
+        .where(Claim.run_id == run_id, Claim.step == step)
+        .values(
+            wake_at=func.greatest(Claim.wake_at, later),
+            lease_until=case((Claim.lease_until < later, later), else_=Claim.lease_until),
+        )
+    )
 
 
 def due(engine: Engine, settings: Settings) -> list[tuple[Publication, int]]:
@@ -122,8 +153,15 @@ def join_overdue(engine: Engine, settings: Settings) -> list[Publication]:
         steps = session.execute(_OVER, {"sweep": SWEEP}).all()
     publications = []
     for run_id, step in steps:
-        with transaction(engine) as session:
-            next_step = advance.join(session, run_id, step, settings.republish_seconds)
+        try:
+            with transaction(engine) as session:
+                next_step = advance.join(session, run_id, step, settings.republish_seconds)
+        except SQLAlchemyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is that this one run has
+            with transaction(engine) as session:
+                _leave(session, run_id, step, error)
+            continue
         if next_step is not None:
             publications.append(next_step)
     return publications

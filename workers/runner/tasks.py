@@ -1,7 +1,8 @@
 """One Celery task for each node of each graph, registered from the graphs themselves.
 
-The names (`crag.retrieve`) are what Flower shows. Arguments are ids. A task never raises: what went wrong
-in a node is a row already, and what went wrong around it is healed by the reconciler.
+The names (`crag.retrieve`) are what Flower shows. Arguments are ids, and the queue is said at each publishing.
+A task never raises: what went wrong in a node is a row already, and what went wrong around it is healed by the
+reconciler.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from shared import heartbeats
 from shared.db import transaction
-from shared.queue import CONTROL
 from workers.runner import advance, dispatch, reconcile, reuse
 from workers.runner.advance import Publication
 from workers.runner.flush_watch import heal_if_forgotten, were_dropped
@@ -38,7 +38,7 @@ def register(app: Celery, runtime: GetRuntime) -> None:
 
 
 def _register_node(app: Celery, adapter: GraphAdapter, node: str, runtime: GetRuntime) -> None:
-    @app.task(name=adapter.task_name(node), queue=adapter.queue(node), bind=True, shared=False)
+    @app.task(name=adapter.task_name(node), bind=True, shared=False)
     def run_node(self: Task, *, batch_id: int, run_id: int, step: int, branch: int, solo: bool) -> str:
         try:
             following, over = runtime().executor.run(run_id, step, branch, self.request.id)
@@ -52,7 +52,7 @@ def _register_node(app: Celery, adapter: GraphAdapter, node: str, runtime: GetRu
 
 
 def _register_join(app: Celery, pipeline: str, runtime: GetRuntime) -> None:
-    @app.task(name=join_name(pipeline), queue=CONTROL, ignore_result=True, shared=False)
+    @app.task(name=join_name(pipeline), ignore_result=True, shared=False)
     def join(_parts: list[str], *, batch_id: int, run_id: int, step: int) -> None:
         """The chord's body. What the header returned is not looked at: the rows decide."""
         try:
@@ -67,7 +67,7 @@ def _register_join(app: Celery, pipeline: str, runtime: GetRuntime) -> None:
 
 def _register_control(app: Celery, runtime: GetRuntime) -> None:
     # No events for these two: one a second each would bury the nodes in Flower's task list.
-    @app.task(name="cragline.dispatch", queue=CONTROL, ignore_result=True, send_events=False, shared=False)
+    @app.task(name="cragline.dispatch", ignore_result=True, send_events=False, shared=False)
     def dispatch_now(beat: bool = False) -> None:
         """`beat`: the message is one of beat's ticks, so beat is alive."""
         if beat:
@@ -75,7 +75,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
         for publication in _guarded(lambda: dispatch.admit(runtime().engine, runtime().settings), []):
             publish_step(app, publication)
 
-    @app.task(name="cragline.reconcile", queue=CONTROL, ignore_result=True, send_events=False, shared=False)
+    @app.task(name="cragline.reconcile", ignore_result=True, send_events=False, shared=False)
     def reconcile_now() -> None:
         parts = runtime()
         _guarded(lambda: _heal_if_forgotten(app, parts), None)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import httpx
 from qdrant_client import QdrantClient
@@ -361,11 +360,6 @@ def server_store(settings: Settings) -> VectorStore:
             "CRAGLINE_QDRANT_URL cannot be used; it should look like http://host:6333."
         ) from None
     return VectorStore(client)
-
-
-def server_name(settings: Settings) -> str:
-    """Host and port of the server in use, without what a URL may hold besides; empty for the local store."""
-    return urlsplit(settings.qdrant_url).netloc.rpartition("@")[2] if settings.qdrant_url else ""
 
 
 def absent(name: str) -> NotFound:

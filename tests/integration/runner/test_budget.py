@@ -1,6 +1,7 @@
 """Caps on cost and tokens: held by reservations, however many threads call at once."""
 
 import random
+import threading
 import time
 from typing import Any
 
@@ -317,5 +318,28 @@ def test_a_cap_that_comes_while_the_first_call_is_under_way_counts_it(bench: Ben
         return paid()
 
     Ledger(bench.engine, won, Gate(bench.engine, bench.settings)).call(spec(1), capped_meanwhile)
+    now = spending(bench.engine, batch)
+    assert now is not None and now.spent_tokens == 800
+
+
+def test_a_call_that_is_being_stored_while_the_first_cap_comes_is_counted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, (won,) = submitted(bench, Caps())
+    real, settled = reservations.settle, threading.Event()
+
+    def slowly(*arguments: Any) -> None:
+        real(*arguments)
+        settled.set()
+        time.sleep(0.3)  # its transaction is not over yet
+
+    monkeypatch.setattr(reservations, "settle", slowly)
+
+    def cap() -> None:
+        assert settled.wait(10)
+        control.resume(bench.engine, batch, actor="ada", caps=Caps(max_tokens=10_000))
+
+    ledger = Ledger(bench.engine, won, Gate(bench.engine, bench.settings))
+    assert at_once([cap, lambda: ledger.call(spec(1), paid)]) == [None, "answer"]
     now = spending(bench.engine, batch)
     assert now is not None and now.spent_tokens == 800

@@ -40,6 +40,34 @@ def test_a_lost_attempt_is_recorded_and_given_to_the_next(bench: Bench) -> None:
     assert [(row.status, row.attempt) for row in bench.transitions(run)] == [("lost", 1), ("succeeded", 2)]
 
 
+def test_a_run_that_nobody_can_go_on_with_does_not_stand_before_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "SWEEP", 1)
+    odd, usual, over = bench.start(), bench.start(), bench.start()
+    for run in (odd, usual):
+        bench.must_win(run, 1)
+        bench.lose(run)
+    bench.to_step(over, 2)
+    for branch in range(4):
+        bench.run(over, 2, branch)
+    bench.overdue()
+    unreadable = """UPDATE batches SET plan = plan || '{"provider": "oracle"}'
+                     WHERE id IN (SELECT batch_id FROM runs WHERE id = ANY(:runs))"""
+    bench.execute(unreadable, runs=[odd, over])
+    assert sorted(reconcile.take_back_lost(bench.engine) for _ in range(3)) == [0, 0, 1]
+    assert [(row.status, row.attempt) for row in bench.transitions(usual)] == [("lost", 1)]
+    assert bench.claims(odd)[0].status == "running", "as it was, for a version that can read it"
+    assert reconcile.join_overdue(bench.engine, bench.settings) == []
+    assert bench.one(
+        "SELECT min(wake_at) > now() + interval '50 s' AS left FROM claims WHERE run_id = :r", r=over
+    ).left
+    bench.execute("""UPDATE batches SET plan = plan || '{"provider": "local"}'""")
+    bench.lose(odd)
+    bench.heal()
+    assert {bench.run_row(run).status for run in (odd, usual, over)} == {"answered"}
+
+
 def test_the_last_attempt_that_is_lost_fails_the_run(make_bench: Any) -> None:
     bench = make_bench(max_attempts=2)
     run = bench.start()

@@ -16,7 +16,6 @@ from api.harmless import harmless
 from api.results import (
     RESULT_COLUMNS,
     ResultRow,
-    key_union,
     result_names,
     save,
     sources_line,
@@ -188,9 +187,9 @@ def test_jsonl_of_objects_and_strings() -> None:
 
 def test_csv_of_objects() -> None:
     originals: list[dict[str, Any]] = [{"q": "Why?", "n": 1.5, "tags": ["é"]}, {"q": None, "x": True}]
-    columns = key_union(originals)
-    assert columns == ["q", "n", "tags", "x"]
-    rows = as_csv(columns, [row(item, number) for number, item in enumerate(originals, start=1)])
+    rows = as_csv(
+        ["q", "n", "tags", "x"], [row(item, number) for number, item in enumerate(originals, start=1)]
+    )
     assert rows[1][:5] == ["Why?", "1.5", '["é"]', "", "Yes."]
     assert rows[2][:5] == ["", "", "", "true", "Yes."]
     assert as_csv(["q"], [row(originals[0])])[1][-1] == '{"n": 1.5, "tags": ["é"]}'
