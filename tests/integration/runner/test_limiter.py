@@ -44,7 +44,8 @@ class Clock:
                 for member, score in self.redis.zrange(name, 0, -1, withscores=True):
                     self.redis.zadd(name, {member: score - seconds})
             elif kind == b"hash":
-                for at in ("at", "cool", "refused", "pace_at", "open", "probe", "since"):
+                moments = ("at", "cool", "refused", "pace_at", "open", "probe", "since")
+                for at in (*moments, "said_requests", "said_tokens"):
                     value = self.redis.hget(name, at)
                     if value is not None:
                         self.redis.hset(name, at, float(value) - seconds)
@@ -151,6 +152,23 @@ def test_a_limit_that_was_named_by_mistake_is_asked_for_again_within_minutes(
     assert take(made, "c20", 800) <= LONGEST_WAIT
     made.report(TARGET, "c20", 1, OK, 0, Said(5000, 2_000_000))
     assert max(take(made, f"d{n}", 800) for n in range(5)) <= LONGEST_WAIT
+
+
+def test_a_limit_that_no_reply_names_any_more_is_forgotten(redis: Redis, clock: Clock) -> None:
+    made = limiter(redis)
+    take(made, "a")
+    made.report(TARGET, "a", 1, OK, 0, Said(requests=1, tokens=62000))
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    take(made, "b")
+    assert take(made, "c") > LONGEST_WAIT, "one reply may do without"
+    clock.forward(65)
+    made.report(TARGET, "b", 1, OUT, 0, NOTHING)
+    made.report(TARGET, "b", 1, LIMITED, 0, NOTHING)
+    clock.forward(40)
+    assert states(redis)[0].requests_per_minute == 1, "a failed call may be the word of another server"
+    made.report(TARGET, "b", 1, OK, 0, Said(tokens=62000))
+    assert [take(made, f"d{n}") for n in range(5)] == [0.0] * 5
+    assert states(redis)[0].tokens_per_minute == 62000
 
 
 def test_a_small_limit_is_kept_over_many_minutes(redis: Redis, clock: Clock) -> None:

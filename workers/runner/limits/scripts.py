@@ -8,8 +8,10 @@ has a place in the queue, which keeps newcomers from taking it, and which spread
 
 from shared.limits import BURST, PACE_DOUBLES
 
+_FORGET = 60.0  # seconds in which no reply named a limit
+
 _COMMON = f"""
-local BURST, DOUBLES = {BURST}, {PACE_DOUBLES}
+local BURST, DOUBLES, FORGET = {BURST}, {PACE_DOUBLES}, {_FORGET}
 local RATE, QUEUE, BREAKER, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -144,8 +146,18 @@ local function level(name, back, remaining)
 end
 level('level_requests', outcome == 'none' and 1 or 0, tonumber(ARGV[7]))
 level('level_tokens', refund, tonumber(ARGV[8]))
-if tonumber(ARGV[5]) then changed.learned_requests = tonumber(ARGV[5]) end
-if tonumber(ARGV[6]) then changed.learned_tokens = tonumber(ARGV[6]) end
+-- a limit holds for as long as replies name it: a server that has named one once, and answers without since then,
+-- would else be held to it for ever
+local function learn(kind, limit)
+  local learned, said = 'learned_' .. kind, 'said_' .. kind
+  if limit then
+    changed[learned], changed[said] = limit, now
+  elseif outcome == 'ok' and rate[learned] and now - (rate[said] or 0) > FORGET then
+    redis.call('HDEL', RATE, learned, said, kind)
+  end
+end
+learn('requests', tonumber(ARGV[5]))
+learn('tokens', tonumber(ARGV[6]))
 
 local seconds, verdict = 0, breaker.open and 'open' or 'closed'
 if outcome == 'limited' then
