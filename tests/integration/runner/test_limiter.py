@@ -398,6 +398,21 @@ def test_limits_that_were_learned_count_without_redis_and_redis_is_used_again(
     assert states(redis)[0].requests_per_minute == 240
 
 
+def test_a_limit_that_was_forgotten_does_not_count_without_redis_either(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = limiter(redis)
+    made.report(TARGET, "a", 1, OK, 0, Said(requests=1))
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    monkeypatch.setattr(made, "_client", nobody_listens())
+    take(made, "b")
+    assert take(made, "c") > LONGEST_WAIT, "one reply may do without"
+    later = time.monotonic() + 65
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    assert [take(made, f"d{n}") for n in range(5)] == [0.0] * 5
+
+
 def test_a_redis_that_hangs_is_not_waited_for_by_each_call(redis: Redis) -> None:
     import socket
 

@@ -8,10 +8,10 @@ has a place in the queue, which keeps newcomers from taking it, and which spread
 
 from shared.limits import BURST, PACE_DOUBLES
 
-_FORGET = 60.0  # seconds in which no reply named a limit
+FORGET = 60.0  # seconds in which no reply named a limit
 
 _COMMON = f"""
-local BURST, DOUBLES, FORGET = {BURST}, {PACE_DOUBLES}, {_FORGET}
+local BURST, DOUBLES, FORGET = {BURST}, {PACE_DOUBLES}, {FORGET}
 local RATE, QUEUE, BREAKER, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
