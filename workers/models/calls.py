@@ -36,6 +36,28 @@ class UnusableOutput(TransientError):
         self.output_tokens = output_tokens
 
 
+_PERHAPS_PAID = ("timeout", "unusable_output", "truncated")
+_MOST_TOKENS = 100_000_000  # of one call; no model reads or writes as many
+
+
+def told_usage(input_tokens: Any, output_tokens: Any) -> tuple[int | None, int | None]:
+    """The tokens of a call as its server told them; None for what cannot be: negative, absurd, a word.
+
+    Such a number would be refused by the database when the call is paid already, or give a budget money back.
+    Nothing read and nothing written is what the client makes of a usage without numbers.
+    """
+    told = _count(input_tokens), _count(output_tokens)
+    return (None, None) if not any(told) else told
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= _MOST_TOKENS else None
+
+
 @dataclass(frozen=True)
 class CallRecord:
     """One call as it went. `response` is None after an error, and for calls that are not reusable."""
@@ -48,10 +70,16 @@ class CallRecord:
     duration_ms: float
     error_class: str | None = None
     error: str | None = None
+    code: str | None = None  # the short word of a `CallError`
 
     @property
     def ok(self) -> bool:
         return self.error_class is None
+
+    @property
+    def perhaps_paid(self) -> bool:
+        """Whether a provider may have put it on the bill: it answered, or was about to when we gave up."""
+        return self.ok or self.code in _PERHAPS_PAID
 
 
 def request_hash(spec: CallSpec) -> str:
@@ -88,13 +116,14 @@ def perform_recorded(
     except Exception as error:
         keep(_failed(spec, error, (time.perf_counter() - started) * 1000, prices))
         raise
+    input_tokens, output_tokens = told_usage(result.input_tokens, result.output_tokens)
     keep(
         CallRecord(
             spec=spec,
             response=result.response,
-            input_tokens=result.input_tokens,
-            output_tokens=result.output_tokens,
-            cost_usd=call_cost_usd(spec, result.input_tokens, result.output_tokens, prices),
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_usd=call_cost_usd(spec, input_tokens, output_tokens, prices),
             duration_ms=(time.perf_counter() - started) * 1000,
         )
     )
@@ -104,7 +133,7 @@ def perform_recorded(
 def _failed(spec: CallSpec, error: Exception, duration_ms: float, prices: Prices | None) -> CallRecord:
     input_tokens = output_tokens = None
     if isinstance(error, UnusableOutput):
-        input_tokens, output_tokens = error.input_tokens, error.output_tokens
+        input_tokens, output_tokens = told_usage(error.input_tokens, error.output_tokens)
     paid = input_tokens is not None or output_tokens is not None
     # Only our own errors are known to hold neither a key nor a question; of others the class must do.
     message = f"{error.code}: {error}" if isinstance(error, CallError) else "unexpected error"
@@ -117,6 +146,7 @@ def _failed(spec: CallSpec, error: Exception, duration_ms: float, prices: Prices
         duration_ms=duration_ms,
         error_class=type(error).__name__,
         error=message,
+        code=error.code if isinstance(error, CallError) else None,
     )
 
 

@@ -16,6 +16,7 @@ import httpx
 from shared.errors import CallError
 from workers.models.lenient import json_object
 from workers.models.openai_errors import as_call_error, refuses_temperature
+from workers.models.openai_usage import with_sound_usage
 from workers.models.rate_headers import heard
 
 if TYPE_CHECKING:
@@ -59,12 +60,13 @@ class DeadlineClient(httpx.Client):
         heard(response.headers)
         assert isinstance(response.stream, httpx.SyncByteStream)
         response.stream = _DeadlineStream(response.stream, deadline)
-        if not stream:
-            try:
-                response.read()
-            finally:
-                response.close()
-        return response
+        if stream:
+            return response
+        try:
+            response.read()
+        finally:
+            response.close()
+        return with_sound_usage(response) if response.is_success else response
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,6 @@ def _limit(kind: str, headers: Mapping[str, str]) -> tuple[float | None, float |
     reset = duration_seconds(headers.get(f"x-ratelimit-reset-{kind}", ""))
     # A bucket of a minute is full again within a minute. One that needs longer is a day's, which is not
     # for pacing: it is used up at once, and said by a 429.
-    if not limit or (reset is not None and reset > 60):
+    if not limit or limit < 1 or (reset is not None and reset > 60):
         return None, None
     return limit, left

@@ -264,7 +264,7 @@ def pause_after(attempt: int, retry_after: float | None, settings: Settings) -> 
     """Seconds until the next attempt: what the provider asked for, else doubled each time, with jitter."""
     if retry_after is not None:
         return max(0.0, retry_after) + random.uniform(0, 0.5)  # noqa: S311 - spreading, not secrecy
-    longest: float = min(settings.retry_cap, settings.retry_base * 2 ** (attempt - 1))
+    longest: float = min(settings.retry_cap, settings.retry_base * 2.0 ** min(attempt - 1, 60))
     return longest * random.uniform(0.5, 1.0)  # noqa: S311
 
 

@@ -11,7 +11,7 @@ from shared import control
 from shared.batches import Terms
 from shared.budget import Caps, set_caps, spending
 from shared.db import transaction
-from shared.errors import NotFound, Postponed, UsageError
+from shared.errors import NotFound, Postponed, TransientError, UsageError
 from tests.integration.cluster import rows
 from tests.integration.runner.bench import Bench, at_once
 from workers.models.calls import UnusableOutput
@@ -109,6 +109,35 @@ def test_a_batch_at_its_cap_pauses_and_goes_on_with_a_higher_one(bench: Bench) -
     assert bench.one("SELECT max_tokens FROM batches").max_tokens is None
 
 
+@pytest.mark.parametrize(
+    "told", [(-900_000, -900_000), (10**19, 10**30), (2**63 - 1, "7"), (0, 0), (None, 0.5)]
+)
+def test_a_provider_that_lies_about_its_tokens_is_paid_once_and_gives_no_money_back(
+    bench: Bench, told: Any
+) -> None:
+    batch, (won,) = submitted(bench, Caps(max_cost_usd=1.0))
+    gate = Gate(bench.engine, bench.settings)
+    ledger = Ledger(bench.engine, won, gate)
+    estimate = gate._estimates.of(spec(1), won.plan.prices)
+    assert ledger.call(spec(1), lambda: paid(*told)) == "answer"
+    assert ledger.call(spec(1), lambda: pytest.fail("it is stored")) == "answer"
+    now = spending(bench.engine, batch)
+    assert now is not None and (now.spent_tokens, now.under_way) == (estimate.tokens, 0)
+    assert now.spent_usd == pytest.approx(estimate.cost_usd)
+    row = bench.one("SELECT input_tokens, output_tokens, cost_usd FROM model_calls")
+    assert (row.input_tokens, row.output_tokens, row.cost_usd) == (None, None, None)
+
+
+def test_half_of_a_usage_is_completed_from_the_estimate(bench: Bench) -> None:
+    batch, (won,) = submitted(bench, Caps(max_cost_usd=1.0))
+    gate = Gate(bench.engine, bench.settings)
+    estimate = gate._estimates.of(spec(1), won.plan.prices)
+    Ledger(bench.engine, won, gate).call(spec(1), lambda: paid(None, 100))
+    now = spending(bench.engine, batch)
+    assert now is not None and now.spent_tokens == estimate.input_tokens + 100
+    assert now.spent_usd > stored_cost(bench, batch) > 0
+
+
 def test_the_executor_puts_back_what_the_cap_stops_without_an_attempt(bench: Bench) -> None:
     batch, (won,) = submitted(bench, Caps(max_tokens=100))
 
@@ -154,6 +183,33 @@ def test_what_a_call_failed_with_counts_and_its_reservation_goes(bench: Bench) -
     now = spending(bench.engine, batch)
     assert now is not None and now.under_way == 0
     assert now.spent_usd == pytest.approx(stored_cost(bench, batch)) and now.spent_tokens == 1100
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (TransientError("no answer within 4 s", code="timeout", where="openai"), True),
+        (UnusableOutput("the reply could not be read", where="openai"), True),
+        (TransientError("rate limit reached", code="rate_limited", where="openai"), False),
+        (TransientError("the server failed", code="server_error", where="openai", status=500), False),
+    ],
+)
+def test_a_call_that_we_gave_up_may_be_on_the_bill(bench: Bench, error: Exception, counts: bool) -> None:
+    """A provider that is slower than our patience is paid for each try: without it a cap would not hold."""
+    batch, (won,) = submitted(bench, Caps(max_cost_usd=1))
+    gate = Gate(bench.engine, bench.settings)
+    estimate = gate._estimates.of(spec(1), won.plan.prices)
+
+    def fails() -> CallResult:
+        raise error
+
+    with pytest.raises(type(error)):
+        Ledger(bench.engine, won, gate).call(spec(1), fails)
+    now = spending(bench.engine, batch)
+    assert now is not None and now.under_way == 0
+    assert now.spent_usd == pytest.approx(estimate.cost_usd if counts else 0)
+    assert now.spent_tokens == (estimate.tokens if counts else 0)
+    assert bench.one("SELECT cost_usd FROM model_calls").cost_usd is None, "what is not known is not claimed"
 
 
 def test_an_answer_without_token_counts_is_taken_at_its_estimate(bench: Bench) -> None:

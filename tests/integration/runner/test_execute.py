@@ -513,7 +513,7 @@ def test_the_suspects_of_a_step_go_by_their_losses(bench: Bench) -> None:
 
 def test_pauses_double_up_to_the_cap_with_jitter_and_retry_after_goes_first(make_bench: Any) -> None:
     settings = make_bench(retry_base=1, retry_cap=10).settings
-    for attempt, longest in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10)):
+    for attempt, longest in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (50, 10), (5000, 10)):
         pauses = {pause_after(attempt, None, settings) for _ in range(40)}
         assert all(longest / 2 <= pause <= longest for pause in pauses) and len(pauses) > 1
     assert 70 <= pause_after(1, 70, settings) <= 70.5

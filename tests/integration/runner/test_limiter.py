@@ -44,7 +44,8 @@ class Clock:
                 for member, score in self.redis.zrange(name, 0, -1, withscores=True):
                     self.redis.zadd(name, {member: score - seconds})
             elif kind == b"hash":
-                for at in ("at", "cool", "refused", "pace_at", "open", "probe", "since"):
+                moments = ("at", "cool", "refused", "pace_at", "open", "probe", "since")
+                for at in (*moments, "said_requests", "said_tokens"):
                     value = self.redis.hget(name, at)
                     if value is not None:
                         self.redis.hset(name, at, float(value) - seconds)
@@ -135,6 +136,49 @@ def test_what_the_provider_says_is_left_counts_over_what_we_think(redis: Redis) 
     take(made, "a")
     made.report(TARGET, "a", 1, OK, 0, Said(requests=620, requests_left=0))
     assert 0 < take(made, "b") < 0.2
+
+
+@pytest.mark.parametrize("lie", [Said(requests=1), Said(tokens=1), Said(1, 1, 0, 0)])
+def test_a_limit_that_was_named_by_mistake_is_asked_for_again_within_minutes(
+    redis: Redis, clock: Clock, lie: Said
+) -> None:
+    """Only a reply can take it back, so there has to be a next call; and nobody is sent away for hours."""
+    made = limiter(redis)
+    take(made, "a", 800)
+    made.report(TARGET, "a", 1, OK, -5000, lie)
+    waits = [take(made, f"c{n}", 800) for n in range(30)]
+    assert 50 < max(waits) < 200
+    clock.forward(130)
+    assert take(made, "c20", 800) <= LONGEST_WAIT
+    made.report(TARGET, "c20", 1, OK, 0, Said(5000, 2_000_000))
+    assert max(take(made, f"d{n}", 800) for n in range(5)) <= LONGEST_WAIT
+
+
+def test_a_limit_that_no_reply_names_any_more_is_forgotten(redis: Redis, clock: Clock) -> None:
+    made = limiter(redis)
+    take(made, "a")
+    made.report(TARGET, "a", 1, OK, 0, Said(requests=1, tokens=62000))
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    take(made, "b")
+    assert take(made, "c") > LONGEST_WAIT, "one reply may do without"
+    clock.forward(65)
+    made.report(TARGET, "b", 1, OUT, 0, NOTHING)
+    made.report(TARGET, "b", 1, LIMITED, 0, NOTHING)
+    clock.forward(40)
+    assert states(redis)[0].requests_per_minute == 1, "a failed call may be the word of another server"
+    made.report(TARGET, "b", 1, OK, 0, Said(tokens=62000))
+    assert [take(made, f"d{n}") for n in range(5)] == [0.0] * 5
+    assert states(redis)[0].tokens_per_minute == 62000
+
+
+def test_a_small_limit_is_kept_over_many_minutes(redis: Redis, clock: Clock) -> None:
+    """Calls of more than what it allows a minute pass at one a minute."""
+    made = limiter(redis, tokens_per_minute=500)
+    passed = 0
+    for _ in range(200):
+        passed += take(made, "a", 800) <= LONGEST_WAIT
+        clock.forward(3)
+    assert 9 <= passed <= 11
 
 
 def test_those_who_are_put_back_come_one_after_the_other(redis: Redis) -> None:
@@ -352,6 +396,21 @@ def test_limits_that_were_learned_count_without_redis_and_redis_is_used_again(
     monkeypatch.setattr(made, "_away_until", time.monotonic())
     assert take(made, "b") == 0
     assert states(redis)[0].requests_per_minute == 240
+
+
+def test_a_limit_that_was_forgotten_does_not_count_without_redis_either(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = limiter(redis)
+    made.report(TARGET, "a", 1, OK, 0, Said(requests=1))
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    monkeypatch.setattr(made, "_client", nobody_listens())
+    take(made, "b")
+    assert take(made, "c") > LONGEST_WAIT, "one reply may do without"
+    later = time.monotonic() + 65
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    made.report(TARGET, "a", 1, OK, 0, NOTHING)
+    assert [take(made, f"d{n}") for n in range(5)] == [0.0] * 5
 
 
 def test_a_redis_that_hangs_is_not_waited_for_by_each_call(redis: Redis) -> None:

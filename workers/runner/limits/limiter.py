@@ -18,7 +18,7 @@ from shared.queue import redis_url
 from shared.settings import Settings
 from workers.models.rate_headers import Said
 from workers.runner.limits.local_rate import LocalRate
-from workers.runner.limits.scripts import ACQUIRE, REPORT
+from workers.runner.limits.scripts import ACQUIRE, FORGET, REPORT
 
 log = structlog.get_logger()
 
@@ -73,7 +73,8 @@ class Limiter:
         self._settings = settings
         self._client = client
         self._local = LocalRate(_SHARE)
-        self._learned: dict[Target, Said] = {}  # for the time when Redis is away
+        # for the time when Redis is away: what was said last, and when
+        self._learned: dict[Target, tuple[Said, float]] = {}
         self._away_until = 0.0
         self._lock = threading.Lock()
 
@@ -106,9 +107,7 @@ class Limiter:
         self, target: Target, caller: str, run_id: int, outcome: Outcome, unused: int, said: Said
     ) -> Verdict:
         """Tell how the call went: `unused` tokens of the estimate go back (negative: it took more)."""
-        if said.requests or said.tokens:
-            with self._lock:
-                self._learned[target] = said
+        self._learn(target, outcome, said)
         values = [
             caller, outcome.kind, unused, _or_blank(outcome.retry_after), _or_blank(said.requests),
             _or_blank(said.tokens), _or_blank(said.requests_left), _or_blank(said.tokens_left),
@@ -135,10 +134,19 @@ class Limiter:
             return own.requests, own.tokens
         return settings.requests_per_minute, settings.tokens_per_minute
 
+    def _learn(self, target: Target, outcome: Outcome, said: Said) -> None:
+        """As the script does: a limit holds for as long as replies name it."""
+        with self._lock:
+            _, at = self._learned.get(target, (said, time.monotonic()))
+            if said.requests or said.tokens:
+                self._learned[target] = said, time.monotonic()
+            elif outcome.kind == "ok" and time.monotonic() - at > FORGET:
+                del self._learned[target]
+
     def _acquire_alone(self, target: Target, tokens: int, longest: float) -> float:
         requests, limit = self._set_limits(target)
         with self._lock:
-            said = self._learned.get(target, Said())
+            said, _at = self._learned.get(target, (Said(), 0.0))
         wait = self._local.wait(
             target, tokens, _least(requests, said.requests), _least(limit, said.tokens), longest
         )

@@ -34,7 +34,8 @@ class LocalRate:
         """Seconds until the call may be made. Up to `longest` its place is taken; beyond, it is not."""
         with self._lock:
             wanted = [
-                (self._bucket(target, kind, rate), rate, cost)
+                # at most a minute's worth, as in Redis: a limit of 1 is looked at again soon
+                (self._bucket(target, kind, rate), rate, min(cost, max(1.0, 60 * rate)))
                 for kind, limit, cost in (("requests", requests_limit, 1), ("tokens", tokens_limit, tokens))
                 if limit and (rate := limit * self._share / (60 + BURST))
             ]

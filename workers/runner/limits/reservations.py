@@ -1,7 +1,6 @@
 """The budget's side of a call: reserve before it, settle with its record, free what was left behind."""
 
 import random
-from typing import Any
 
 import structlog
 from sqlalchemy import Engine, text
@@ -12,7 +11,7 @@ from shared.budget import spending
 from shared.db import transaction
 from shared.errors import Postponed
 from shared.statuses import BatchStatus
-from workers.models.calls import CallRecord
+from workers.models.calls import CallRecord, call_cost_usd
 from workers.runner.claims import Won
 from workers.runner.limits.estimates import Estimate
 
@@ -74,14 +73,16 @@ def settle(
 ) -> None:
     """In the transaction that stores the call: its reservation becomes what it cost.
 
-    Where the provider did not say what an answer took, the estimate counts; a failed call without tokens
-    is taken to be free. A call that was let through without a reservation counts, too, where its batch has
-    been given a cap meanwhile, or had one before: the next cap goes by everything that was spent.
+    What the provider did not say of an answer's tokens is taken from the estimate, also where we gave up waiting
+    for the answer or could not read it; other failed calls without tokens are taken to be free. A call that was
+    let through without a reservation counts, too, where its batch has been given a cap meanwhile, or had one
+    before: the next cap goes by everything that was spent.
     """
-    tokens: Any = (record.input_tokens or 0) + (record.output_tokens or 0)
-    cost = record.cost_usd
-    if record.ok and record.input_tokens is None and record.output_tokens is None:
-        tokens, cost = estimate.tokens, estimate.cost_usd if cost is None else cost
+    read, written, cost = record.input_tokens, record.output_tokens, record.cost_usd
+    if record.perhaps_paid and (read is None or written is None):
+        read = estimate.input_tokens if read is None else read
+        written = estimate.output_tokens if written is None else written
+        cost = call_cost_usd(record.spec, read, written, won.plan.prices)
     if reservation is not None:
         session.execute(text("DELETE FROM reservations WHERE id = :r"), {"r": reservation})
     session.execute(
@@ -89,7 +90,7 @@ def settle(
             "UPDATE budgets SET spent_usd = spent_usd + :cost, spent_tokens = spent_tokens + :tokens"
             " WHERE batch_id = :b"
         ),
-        {"cost": cost or 0.0, "tokens": tokens, "b": won.batch_id},
+        {"cost": cost or 0.0, "tokens": (read or 0) + (written or 0), "b": won.batch_id},
     )
 
 

@@ -8,8 +8,10 @@ has a place in the queue, which keeps newcomers from taking it, and which spread
 
 from shared.limits import BURST, PACE_DOUBLES
 
+FORGET = 60.0  # seconds in which no reply named a limit
+
 _COMMON = f"""
-local BURST, DOUBLES = {BURST}, {PACE_DOUBLES}
+local BURST, DOUBLES, FORGET = {BURST}, {PACE_DOUBLES}, {FORGET}
 local RATE, QUEUE, BREAKER, INDEX = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -69,6 +71,9 @@ local requests_limit = known or pace(rate)
 local tokens_limit = least(tonumber(ARGV[4]), rate.learned_tokens)
 local rr = requests_limit and requests_limit / (60 + BURST)
 local rt = tokens_limit and tokens_limit / (60 + BURST)
+-- nobody takes, or owes, more than a minute of the limit: a provider that names one of 1 token a minute is asked
+-- again soon, because only a reply can mend what it said
+if rt then tokens = math.min(tokens, math.max(1, 60 * rt)) end
 local step = math.max(rr and 1 / rr or 0.05, rt and tokens / rt or 0.05)
 
 local probe = false
@@ -93,6 +98,7 @@ local ahead = redis.call('ZCOUNT', QUEUE, '-inf', '(' .. string.format('%.6f', m
 local function wait_for(level, per_second, full, need)
   if not per_second then return 0, nil end
   level = math.min(full, (level or full) + (now - (rate.at or now)) * per_second)
+  level = math.max(level, -60 * per_second)
   return math.max(0, (math.min(need, full) + ahead * need - level) / per_second), level
 end
 local wait_r, level_r = wait_for(rate.level_requests, rr, rr and math.max(1, rr * BURST), 1)
@@ -104,7 +110,9 @@ if wait > longest then
   redis.call('HSET', RATE, 'seen', string.format('%.6f', now))
   redis.call('EXPIRE', RATE, 3600)
   local why = cooling >= wait and 'cooling' or wait_t > wait_r and 'tokens' or 'requests'
-  return {'later', tostring(line_up(id, now + wait, step, 60)), why}
+  -- a pause that was asked for is kept; a rate may be another when a reply has told of it
+  local due = now + math.max(cooling, math.min(wait, 120))
+  return {'later', tostring(line_up(id, due, step, 60)), why}
 end
 
 local window = math.floor(now / 10)
@@ -138,8 +146,18 @@ local function level(name, back, remaining)
 end
 level('level_requests', outcome == 'none' and 1 or 0, tonumber(ARGV[7]))
 level('level_tokens', refund, tonumber(ARGV[8]))
-if tonumber(ARGV[5]) then changed.learned_requests = tonumber(ARGV[5]) end
-if tonumber(ARGV[6]) then changed.learned_tokens = tonumber(ARGV[6]) end
+-- a limit holds for as long as replies name it: a server that has named one once, and answers without since then,
+-- would else be held to it for ever
+local function learn(kind, limit)
+  local learned, said = 'learned_' .. kind, 'said_' .. kind
+  if limit then
+    changed[learned], changed[said] = limit, now
+  elseif outcome == 'ok' and rate[learned] and now - (rate[said] or 0) > FORGET then
+    redis.call('HDEL', RATE, learned, said, kind)
+  end
+end
+learn('requests', tonumber(ARGV[5]))
+learn('tokens', tonumber(ARGV[6]))
 
 local seconds, verdict = 0, breaker.open and 'open' or 'closed'
 if outcome == 'limited' then

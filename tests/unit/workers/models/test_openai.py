@@ -67,6 +67,49 @@ def test_each_role_works_in_each_method(serve: Serve, recorder: MemoryRecorder, 
     assert fake.counts == {"relevance_grader": 2, "query_rewriter": 1, "answer_generator": 1}
 
 
+ODD_USAGE = [
+    [],
+    "none",
+    7,
+    {},
+    {"prompt_tokens": "abc", "completion_tokens": None},
+    {"prompt_tokens": 100, "completion_tokens": [10]},
+    {"prompt_tokens": -5, "completion_tokens": 10, "total_tokens": 5},
+    {"prompt_tokens": 10**30, "completion_tokens": 1e99},
+]
+
+
+@pytest.mark.parametrize("usage", ODD_USAGE)
+def test_a_paid_answer_is_kept_whatever_its_usage_says(
+    serve: Serve, recorder: MemoryRecorder, usage: object
+) -> None:
+    reply = content({"query": "river Leiden"})
+    reply.body["usage"] = usage
+    assert rewriter(serve(replying(reply)), recorder).rewrite(QUESTION) == "river Leiden"
+    (record,) = recorder.records
+    assert (record.ok, record.input_tokens, record.output_tokens) == (True, None, None)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"total_tokens": "many"},
+        {"prompt_tokens_details": 5},
+        {"completion_tokens_details": {"reasoning_tokens": "x"}},
+        {"prompt_tokens_details": {"cached_tokens": 3}, "cost": 0.5, "cost_details": {"tax": "none"}},
+    ],
+)
+def test_what_of_a_usage_can_be_believed_is_counted(
+    serve: Serve, recorder: MemoryRecorder, more: dict[str, object]
+) -> None:
+    reply = content({"query": "river Leiden"})
+    reply.body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110} | more
+    reply.body["service_tier"] = "flex"  # LangChain then does sums with the details
+    rewriter(serve(replying(reply)), recorder).rewrite(QUESTION)
+    assert [(record.input_tokens, record.output_tokens) for record in recorder.records] == [(100, 10)]
+
+
 def test_strict_schema_is_what_strict_mode_takes(serve: Serve, recorder: MemoryRecorder) -> None:
     fake = serve()
     grader(fake, recorder).grade(QUESTION, RHINE)

@@ -73,6 +73,7 @@ def test_limits_a_minute_are_learned() -> None:
         {"x-ratelimit-limit-requests": "0"},
         {"x-ratelimit-limit-requests": "many"},
         {"x-ratelimit-limit-requests": "-5"},
+        {"x-ratelimit-limit-requests": "0.0000001"},  # the time until the next call would have no end
         {"x-ratelimit-limit-requests": "nan"},
     ],
 )

@@ -35,3 +35,10 @@ def test_tokens_and_models_are_counted_on_their_own() -> None:
     assert made.wait(TARGET, 200, 6000, 6200, 2.0) == 2.0
     assert made.wait(TARGET, 10, 6000, 6200, 2.0) > 2.0, "and no place was taken"
     assert made.wait(Target("openai", "", "other"), 10, 6000, 6200, 2.0) == 0.0
+
+
+def test_nobody_waits_for_hours_for_a_limit_that_can_only_be_a_mistake() -> None:
+    now = [0.0]
+    made = rate(now)
+    made.wait(TARGET, 800, None, 1, 2.0)
+    assert 60 < made.wait(TARGET, 800, None, 1, 2.0) < 250
