@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-LONGEST = 24 * 3600.0  # beyond a day the header is nonsense, or a quota in disguise
+# A header may be nonsense, or a quota in disguise; one refused call an hour finds out, and holds nobody up.
+LONGEST = 3600.0
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds to wait, 0 or more and at most a day; None when the headers do not say.
+    """Seconds to wait, 0 or more and at most an hour; None when the headers do not say.
 
     Reads `retry-after-ms`, then `Retry-After` (seconds or an HTTP date), then OpenAI's
     `x-ratelimit-reset-*` of the limits that are used up. `headers` may have names in any case.

@@ -20,7 +20,7 @@ from workers.runner.advance import Publication
 from workers.runner.flush_watch import heal_if_forgotten, were_dropped
 from workers.runner.graph_adapter import GraphAdapter
 from workers.runner.ledger import describe
-from workers.runner.limits.reservations import free_left_behind
+from workers.runner.limits.reservations import count_left_behind
 from workers.runner.pipelines import adapters
 from workers.runner.publish import PUBLISH_ERRORS, join_name, publish_branch, publish_join, publish_step
 from workers.runner.runtime import Runtime
@@ -84,7 +84,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
             log.warning("claims of lost workers taken back", count=lost)
             # the messages that it had fetched and not begun are lost with it
             _guarded(lambda: reconcile.make_all_due(parts.engine), 0)
-        _guarded(lambda: free_left_behind(parts.engine), 0)
+        _guarded(lambda: count_left_behind(parts.engine), 0)
         for publication, branch in _guarded(lambda: reconcile.due(parts.engine, parts.settings), []):
             try:
                 publish_branch(app, publication, branch, solo=True)

@@ -16,6 +16,7 @@ from tests.integration.cluster import rows
 from tests.integration.runner.bench import Bench, at_once
 from workers.models.calls import UnusableOutput
 from workers.models.roles import CallResult, CallSpec
+from workers.runner import reconcile
 from workers.runner.claims import Won
 from workers.runner.ledger import WEB_ROLE, Ledger
 from workers.runner.limits import reservations
@@ -235,31 +236,35 @@ def test_web_searches_count_with_their_price(bench: Bench) -> None:
     assert now is not None and now.spent_usd == pytest.approx(0.016)
 
 
-def test_reservations_of_lost_workers_are_freed(bench: Bench) -> None:
+def test_calls_of_lost_workers_count_as_they_were_estimated(bench: Bench) -> None:
     batch, won = submitted(bench, Caps(max_cost_usd=1), questions=2)
     estimate = Estimates().of(spec(1), {})
     for own in won:
         assert reservations.reserve(bench.engine, own, "r", estimate) is not None
     bench.lose(won[0].run_id)
-    from workers.runner import reconcile
 
-    assert reservations.free_left_behind(bench.engine) == 0, "the worker may only be slow"
+    assert reservations.count_left_behind(bench.engine) == 0, "the worker may only be slow"
     reconcile.take_back_lost(bench.engine)
-    assert reservations.free_left_behind(bench.engine) == 1
+    assert [reservations.count_left_behind(bench.engine) for _ in range(2)] == [1, 0]
     now = spending(bench.engine, batch)
     assert now is not None and now.under_way == 1 and now.reserved_usd == pytest.approx(estimate.cost_usd)
+    assert (now.spent_usd, now.spent_tokens) == (pytest.approx(estimate.cost_usd), estimate.tokens)
 
 
-def test_a_worker_that_settles_after_its_reservation_was_freed_is_counted_still(bench: Bench) -> None:
+def test_a_worker_that_was_only_thought_lost_settles_what_its_call_did_cost(bench: Bench) -> None:
     batch, (won,) = submitted(bench, Caps(max_cost_usd=1))
 
     def slow() -> CallResult:
-        bench.execute("DELETE FROM reservations")
+        bench.lose(won.run_id)
+
+        reconcile.take_back_lost(bench.engine)
+        assert reservations.count_left_behind(bench.engine) == 1
         return paid(1000, 0)
 
     Ledger(bench.engine, won, Gate(bench.engine, bench.settings)).call(spec(1), slow)
     now = spending(bench.engine, batch)
     assert now is not None and now.spent_tokens == 1000
+    assert now.spent_usd == pytest.approx(stored_cost(bench, batch))
 
 
 @pytest.mark.parametrize("act", ["pause", "cancel"])

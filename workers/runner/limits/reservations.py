@@ -1,4 +1,4 @@
-"""The budget's side of a call: reserve before it, settle with its record, free what was left behind."""
+"""The budget's side of a call: reserve before it, settle with its record, count what was left behind."""
 
 import random
 
@@ -83,29 +83,45 @@ def settle(
         read = estimate.input_tokens if read is None else read
         written = estimate.output_tokens if written is None else written
         cost = call_cost_usd(record.spec, read, written, won.plan.prices)
+    cost, tokens = cost or 0.0, (read or 0) + (written or 0)
     if reservation is not None:
-        session.execute(text("DELETE FROM reservations WHERE id = :r"), {"r": reservation})
+        mine = session.execute(
+            text("DELETE FROM reservations WHERE id = :r RETURNING id"), {"r": reservation}
+        )
+        if mine.first() is None:  # this worker was thought lost, and the call was counted as it was estimated
+            cost, tokens = cost - (estimate.cost_usd or 0.0), tokens - estimate.tokens
     session.execute(
         text(
             "UPDATE budgets SET spent_usd = spent_usd + :cost, spent_tokens = spent_tokens + :tokens"
             " WHERE batch_id = :b"
         ),
-        {"cost": cost or 0.0, "tokens": (read or 0) + (written or 0), "b": won.batch_id},
+        {"cost": cost, "tokens": tokens, "b": won.batch_id},
     )
 
 
-def free_left_behind(engine: Engine) -> int:
-    """Of calls whose worker is gone: their claim is over, or has gone to another attempt."""
+def count_left_behind(engine: Engine) -> int:
+    """Calls whose worker is gone may be on the bill: their reservations become spending. Returns how many.
+
+    Those are left behind whose claim is over, or has gone to another attempt.
+    """
     with transaction(engine) as session:
-        return len(session.execute(text(_FREE)).all())
+        return int(session.scalar(text(_COUNT)) or 0)
 
 
-_FREE = """
-DELETE FROM reservations
- WHERE NOT EXISTS (
-       SELECT FROM claims
-        WHERE claims.run_id = reservations.run_id AND claims.step = reservations.step
-          AND claims.branch = reservations.branch AND claims.attempt = reservations.attempt
-          AND claims.status = 'running')
-RETURNING id
+_COUNT = """
+WITH gone AS (
+    DELETE FROM reservations
+     WHERE NOT EXISTS (
+           SELECT FROM claims
+            WHERE claims.run_id = reservations.run_id AND claims.step = reservations.step
+              AND claims.branch = reservations.branch AND claims.attempt = reservations.attempt
+              AND claims.status = 'running')
+    RETURNING batch_id, cost_usd, tokens),
+sums AS (
+    SELECT batch_id, sum(cost_usd) AS cost_usd, sum(tokens) AS tokens, count(*) AS calls FROM gone GROUP BY batch_id),
+counted AS (
+    UPDATE budgets
+       SET spent_usd = spent_usd + sums.cost_usd, spent_tokens = spent_tokens + sums.tokens
+      FROM sums WHERE budgets.batch_id = sums.batch_id)
+SELECT sum(calls) FROM sums
 """
