@@ -7,7 +7,7 @@ raised to Celery, because a header task that raises takes its chord with it.
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json
-from shared.db import AWAY, transaction
+from shared.db import AWAY, commit_patiently, transaction
 from shared.errors import Postponed, TransientError
 from shared.settings import Settings
 from shared.statuses import TransitionStatus
@@ -25,7 +25,7 @@ from workers.runner import advance, claims
 from workers.runner.claims import LostClaim, Won
 from workers.runner.graph_adapter import GraphAdapter, Next
 from workers.runner.heartbeat import Heartbeat
-from workers.runner.ledger import Ledger, describe
+from workers.runner.ledger import STORING, Ledger, describe
 from workers.runner.limits.gate import Gate
 from workers.runner.limits.limiter import Limiter
 from workers.runner.pipelines import adapters
@@ -124,11 +124,12 @@ class Executor:
 
     def _put_back(self, won: Won, later: Postponed) -> None:
         log.debug("postponed", seconds=round(later.seconds, 1), why=later.why)
-        try:
-            with transaction(self._engine) as session:
-                claims.put_back(session, won, pause=later.seconds, failing=later.failing)
-        except LostClaim:
-            pass
+
+        def put_back(session: Session, _again: bool) -> None:
+            claims.put_back(session, won, pause=later.seconds, failing=later.failing)
+
+        with suppress(LostClaim):
+            commit_patiently(self._engine, put_back, patience=STORING)
 
     def _state(self, won: Won, adapter: GraphAdapter) -> dict[str, Any]:
         """The run's state before this step, where it is needed."""
@@ -172,11 +173,19 @@ class Executor:
         return None
 
     def _commit(self, won: Won, outcome: "Outcome") -> advance.Publication | None:
-        with transaction(self._engine) as session:
+        """Waits for a database that is away: the work is done. A try whose answer was lost with the connection
+        looks like a lost claim to the next one, and what it left to publish is published by the reconciler."""
+        following: list[advance.Publication | None] = []
+
+        def commit(session: Session, _again: bool) -> None:
+            following.clear()
             if outcome.error is None:
-                return self._succeeded(session, won, outcome)
-            self._failed(session, won, outcome.error, outcome.ledger.usage())
-        return None
+                following.append(self._succeeded(session, won, outcome))
+            else:
+                self._failed(session, won, outcome.error, outcome.ledger.usage())
+
+        commit_patiently(self._engine, commit, patience=STORING)
+        return following[0] if following else None
 
     def _succeeded(self, session: Session, won: Won, outcome: "Outcome") -> advance.Publication | None:
         # The run's row first, then the claim: everybody who needs both takes them in this order.

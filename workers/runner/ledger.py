@@ -32,7 +32,7 @@ from workers.runner.reuse_lookup import WEB_ROLE, stored
 # Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
 # was paid before it is put back is stored, so nothing is lost by that.
 WAITING = 20.0
-STORING = 300.0  # seconds that Postgres may be away until the result of a paid call is given up
+STORING = 300.0  # seconds that Postgres may be away until what is done, and perhaps paid, is given up
 
 
 class Ledger:

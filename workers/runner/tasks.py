@@ -79,6 +79,7 @@ def _register_control(app: Celery, runtime: GetRuntime) -> None:
     def reconcile_now() -> None:
         parts = runtime()
         _guarded(lambda: _heal_if_forgotten(app, parts), None)
+        _guarded(lambda: reconcile.spare_the_living(parts.engine, parts.settings), 0)
         lost = _guarded(lambda: reconcile.take_back_lost(parts.engine), 0)
         if lost:
             log.warning("claims of lost workers taken back", count=lost)

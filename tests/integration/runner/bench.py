@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, event, text
 
 from shared import batches
 from shared.db import transaction
@@ -143,6 +143,28 @@ class Bench:
         return self.rows(
             "SELECT * FROM transitions WHERE run_id = :r ORDER BY step, branch, attempt", r=run_id
         )
+
+
+class Cut:
+    """Ends the connection at the next commits: before Postgres has seen them, or before it has answered."""
+
+    def __init__(self, engine: Engine, *, seen: bool) -> None:
+        self.left = 0
+        self._engine = engine
+        self._seen = seen
+        event.listen(engine, "commit", self)
+
+    def stop(self) -> None:
+        event.remove(self._engine, "commit", self)
+
+    def __call__(self, connection: Connection) -> None:
+        if self.left:
+            self.left -= 1
+            raw = connection.connection.dbapi_connection
+            assert raw is not None
+            if self._seen:
+                raw.commit()
+            raw.close()
 
 
 def sound(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from shared.errors import PermanentError, Postponed, TransientError
-from tests.integration.runner.bench import Bench, at_once, pipeline
+from tests.integration.runner.bench import Bench, Cut, at_once, pipeline
 from tests.integration.runner.graphs import Node, ends, fan_out, one, says
 from workers.models.roles import CallResult, CallSpec, GeneratedAnswer
 from workers.runner import claims, reconcile
@@ -81,6 +81,7 @@ def test_transition_claim_and_run_change_together_or_not_at_all(
         raise OperationalError("COMMIT", {}, Exception("connection lost"))
 
     monkeypatch.setattr(advance, "enter", breaks)
+    monkeypatch.setattr("workers.runner.execute.STORING", 0)
     with pytest.raises(OperationalError):
         bench.run(run, 1)
     assert bench.transitions(run) == [] and bench.run_row(run).step == 1
@@ -264,6 +265,27 @@ def test_a_database_that_was_away_for_a_moment_does_not_fail_the_run(bench: Benc
         bench.heal()
         assert bench.run_row(run).status == "answered"
     assert "private" not in str(bench.transitions(run))
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_what_is_done_when_the_database_goes_away_waits_for_it(bench: Bench, seen: bool) -> None:
+    cut = Cut(bench.engine, seen=seen)
+    calls = []
+
+    def node(_state: Any, _resources: Any) -> dict[str, Any]:
+        calls.append(1)
+        cut.left = 1
+        return ends()
+
+    try:
+        with pipeline("toy", one(node)):
+            run = bench.start("toy")
+            bench.run(run, 1)
+        assert (len(calls), cut.left) == (1, 0)
+        assert statuses(bench, run) == [("work", 1, "succeeded")]
+        assert bench.run_row(run).status == "answered"
+    finally:
+        cut.stop()
 
 
 # -- postponed ---------------------------------------------------------------------------------------------

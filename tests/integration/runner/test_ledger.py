@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from shared.db import commit_patiently, make_engine, transaction
 from shared.errors import PermanentError, TransientError
-from tests.integration.runner.bench import Bench, at_once
+from tests.integration.runner.bench import Bench, Cut, at_once
 from workers.models.calls import UnusableOutput
 from workers.models.roles import CallResult, CallSpec
 from workers.runner import reconcile
@@ -202,24 +202,6 @@ def test_two_workers_with_the_same_call_at_once_both_get_an_answer(bench: Bench,
     assert len(stored) == 1
     web = ledgers[1].call(WEB, Counted([], before=lambda: ledgers[0].call(WEB, Counted([]))))
     assert web == []
-
-
-class Cut:
-    """Ends the connection at the next commits: before Postgres has seen them, or before it has answered."""
-
-    def __init__(self, engine: Engine, *, seen: bool) -> None:
-        self.left = 0
-        self._seen = seen
-        event.listen(engine, "commit", self)
-
-    def __call__(self, connection: Connection) -> None:
-        if self.left:
-            self.left -= 1
-            raw = connection.connection.dbapi_connection
-            assert raw is not None
-            if self._seen:
-                raw.commit()
-            raw.close()
 
 
 @pytest.mark.parametrize("seen", [False, True])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from shared import heartbeats
 from shared.db import transaction
 from tests.integration.runner.bench import Bench, at_once, pipeline
 from tests.integration.runner.graphs import ends, fan_out, one, says
@@ -38,6 +39,20 @@ def test_a_lost_attempt_is_recorded_and_given_to_the_next(bench: Bench) -> None:
     assert reconcile.take_back_lost(bench.engine) == 0
     assert bench.run(run, 1)[1]
     assert [(row.status, row.attempt) for row in bench.transitions(run)] == [("lost", 1), ("succeeded", 2)]
+
+
+def test_leases_that_ran_out_while_nobody_reconciled_are_prolonged_once(bench: Bench) -> None:
+    run = bench.start()
+    bench.must_win(run, 1)
+    heartbeats.note(bench.engine, heartbeats.RECONCILER)
+    bench.lose(run)
+    assert reconcile.spare_the_living(bench.engine, bench.settings) == 0, "it was looked at all the time"
+    bench.execute("UPDATE heartbeats SET at = now() - interval '21 s'")
+    assert reconcile.spare_the_living(bench.engine, bench.settings) == 1
+    assert reconcile.take_back_lost(bench.engine) == 0
+    bench.lose(run)
+    assert reconcile.spare_the_living(bench.engine, bench.settings) == 0
+    assert reconcile.take_back_lost(bench.engine) == 1
 
 
 def test_a_run_that_nobody_can_go_on_with_does_not_stand_before_the_others(
