@@ -116,17 +116,18 @@ def transaction(engine: Engine | None = None) -> Iterator[Session]:
 
 
 AWAY = (OperationalError, InterfaceError, PoolTimeout)
+PATIENCE = 300.0  # seconds that Postgres may be away until what is done, and perhaps paid, is given up
 _PAUSE = 0.5  # seconds between two tries
 
 
-def commit_patiently(engine: Engine, work: Callable[[Session, bool], None], *, patience: float) -> None:
-    """`work` in a transaction, tried again while the database is away, for `patience` seconds.
+def commit_patiently(engine: Engine, work: Callable[[Session, bool], None]) -> None:
+    """`work` in a transaction, tried again while the database is away, for `PATIENCE` seconds.
 
     `work` is told whether it is tried again: a connection may be cut between the commit and its answer, so it
     then has to look whether all is there already. (Postgres' own word on a transaction, `pg_xact_status`, does
     not outlive a crash: numbers that were not yet on disk are given out anew.) Raises what the last try raised.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + PATIENCE
     again = False
     while True:
         try:

@@ -25,7 +25,7 @@ from workers.runner import advance, claims
 from workers.runner.claims import LostClaim, Won
 from workers.runner.graph_adapter import GraphAdapter, Next
 from workers.runner.heartbeat import Heartbeat
-from workers.runner.ledger import STORING, Ledger, describe
+from workers.runner.ledger import Ledger, describe
 from workers.runner.limits.gate import Gate
 from workers.runner.limits.limiter import Limiter
 from workers.runner.pipelines import adapters
@@ -129,7 +129,7 @@ class Executor:
             claims.put_back(session, won, pause=later.seconds, failing=later.failing)
 
         with suppress(LostClaim):
-            commit_patiently(self._engine, put_back, patience=STORING)
+            commit_patiently(self._engine, put_back)
 
     def _state(self, won: Won, adapter: GraphAdapter) -> dict[str, Any]:
         """The run's state before this step, where it is needed."""
@@ -184,7 +184,7 @@ class Executor:
             else:
                 self._failed(session, won, outcome.error, outcome.ledger.usage())
 
-        commit_patiently(self._engine, commit, patience=STORING)
+        commit_patiently(self._engine, commit)
         return following[0] if following else None
 
     def _succeeded(self, session: Session, won: Won, outcome: "Outcome") -> advance.Publication | None:

@@ -32,7 +32,6 @@ from workers.runner.reuse_lookup import WEB_ROLE, stored
 # Seconds that all calls of one task may wait in its thread: its claim is kept alive for so long only. What
 # was paid before it is put back is stored, so nothing is lost by that.
 WAITING = 20.0
-STORING = 300.0  # seconds that Postgres may be away until what is done, and perhaps paid, is given up
 
 
 class Ledger:
@@ -172,7 +171,7 @@ class Ledger:
                 flight.land(session)
 
         # It is paid: as long as it is only in this thread, the thread's most useful work is to wait.
-        commit_patiently(self._engine, store, patience=STORING)
+        commit_patiently(self._engine, store)
 
 
 def _is_there(table: Any, row: dict[str, Any]) -> ColumnElement[bool]:

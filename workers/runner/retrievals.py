@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from shared.clean import clean_json, clean_text
-from shared.db import transaction
+from shared.db import commit_patiently
 from shared.tables import Retrieval
 from workers.models.roles import Document, RetrievalSpec
 from workers.runner import reuse
@@ -118,8 +118,11 @@ class Retrievals:
             "duration_ms": (time.perf_counter() - started) * 1000,
         }
         if version is not None:  # a collection that is not known has no versions to tell apart
-            with transaction(self._engine) as session:
+
+            def store(session: Session, _again: bool) -> None:
                 session.execute(insert(Retrieval).on_conflict_do_nothing(), [row])
                 if flight is not None:
                     flight.land(session)
+
+            commit_patiently(self._engine, store)
         return documents

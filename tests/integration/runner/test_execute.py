@@ -81,7 +81,7 @@ def test_transition_claim_and_run_change_together_or_not_at_all(
         raise OperationalError("COMMIT", {}, Exception("connection lost"))
 
     monkeypatch.setattr(advance, "enter", breaks)
-    monkeypatch.setattr("workers.runner.execute.STORING", 0)
+    monkeypatch.setattr("shared.db.PATIENCE", 0)
     with pytest.raises(OperationalError):
         bench.run(run, 1)
     assert bench.transitions(run) == [] and bench.run_row(run).step == 1

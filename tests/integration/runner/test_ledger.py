@@ -221,11 +221,14 @@ def test_a_paid_call_is_stored_once_whatever_becomes_of_the_connection(
     assert perform.calls == 1
 
 
-def test_a_database_that_stays_away_is_not_waited_for_for_ever(bench: Bench, own_engine: Engine) -> None:
+def test_a_database_that_stays_away_is_not_waited_for_for_ever(
+    bench: Bench, own_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.db.PATIENCE", 1.2)
     cut = Cut(own_engine, seen=False)
     cut.left = 1000
     with pytest.raises(OperationalError):
-        commit_patiently(own_engine, lambda session, again: session.execute(text("SELECT 1")), patience=1.2)
+        commit_patiently(own_engine, lambda session, again: session.execute(text("SELECT 1")))
     assert 1000 - cut.left in (2, 3)
 
 
