@@ -173,8 +173,6 @@ def cancel(where: Engine | Session, batch_id: int, *, actor: str, reason: str | 
         with transaction(where) as session:
             batch = lock_batch(session, batch_id)
             refuse_ended(batch)
-            if batch.status == BatchStatus.OPEN:
-                add_event(session, batch_id, EventAction.PAUSED, actor, "to be cancelled")
             batch.status, batch.pause_reason = BatchStatus.PAUSED, clean_text(f"being cancelled by {actor}")
     with within(where) as session:
         batch = lock_batch(session, batch_id)
