@@ -30,9 +30,9 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n $(N) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(T)
 
-# No server, no network: about a minute.
+# No server, no network: less than a minute.
 test-unit: setup
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n $(N) --maxprocesses 4 tests/unit
 
 lint: setup
 	$(BIN)/ruff check .
