@@ -87,6 +87,9 @@ def look(
     found = Preflight([*_keys(settings, plan), _local_store(settings, plan)])
     if rows is not None:
         found.counts = count(rows)
+        if not found.counts.questions:
+            says = f"none of the {found.counts.rows:,} rows has one" if found.counts.rows else "there is none"
+            found.checks.append(Check("bad", "questions", says))
     if found.bad or not (thorough or costs_money(plan)):
         return found
     per_token = (found.counts.characters if found.counts else 0) / _CHARS_PER_TOKEN

@@ -163,7 +163,9 @@ _CLI_HEAD = """\
 {notice}
 
 `make setup` puts the command at `.venv/bin/cragline`.
-Exit code 0 means done, 1 that it failed and the error says why, 2 that the words of the command were wrong.
+Exit code 0 means done, 1 that it failed and the error says why, 2 that the words of the command were wrong,
+3 that `submit` wanted a yes and nobody could be asked. What became of the questions is no part of it: a batch that
+was watched to its end is done, whatever its answers.
 `--json` prints JSON on the standard output and nothing else there.
 """
 

@@ -184,7 +184,7 @@ def _open_batches(session: Session, name: str) -> list[int]:
     return list(
         session.scalars(
             select(Batch.id)
-            .where(Batch.collection == name, Batch.status == BatchStatus.OPEN)
+            .where(Batch.collection == name, Batch.status.in_((BatchStatus.OPEN, BatchStatus.PAUSED)))
             .order_by(Batch.id)
         )
     )

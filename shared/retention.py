@@ -54,7 +54,7 @@ SELECT month FROM batches
 """
 _BLOCKED = """
 SELECT CASE
-       WHEN :month >= date_trunc('month', now() AT TIME ZONE 'UTC') THEN 'it is not over'
+       WHEN :month >= date_trunc('month', now() AT TIME ZONE 'UTC') THEN 'the month is not over'
        WHEN EXISTS (SELECT FROM batches WHERE month = :month AND ended_at IS NULL)
        THEN 'open: batch ' || (SELECT min(id) FROM batches WHERE month = :month AND ended_at IS NULL)
        WHEN EXISTS (SELECT FROM batches WHERE month = :month AND ended_at >= :before)

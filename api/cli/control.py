@@ -80,8 +80,14 @@ def resume(
     _say(
         done,
         json,
-        f"Batch {batch} goes on." if done.changed else f"Batch {batch} was not paused; it is open.",
+        _resumed(batch, done.changed, capped=max_cost is not None or max_tokens is not None),
     )
+
+
+def _resumed(batch: int, changed: bool, *, capped: bool) -> str:
+    if changed:
+        return f"Batch {batch} goes on."
+    return f"Batch {batch} was not paused; it is open{', and has the new caps' if capped else ''}."
 
 
 def cancel(

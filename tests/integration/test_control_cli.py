@@ -56,6 +56,7 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried(bench: Bench, say: Say,
     assert say("batch resume 1 --by kim") == "Batch 1 goes on.\n"
     assert len(woken) == 1
     assert "was not paused" in say("batch resume 1")
+    assert "it is open, and has the new caps" in say("batch resume 1 --max-tokens 1000000 --by kim")
     assert "takes them up again" in say("batch cancel 1 --by kim")
     with pytest.raises(Conflict, match=r"Batch 1 was cancelled.*retry 1 --disposition cancelled"):
         say("batch resume 1")
@@ -70,9 +71,9 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried(bench: Bench, say: Say,
     acts = [(one["actor"], one["action"], one["reason"]) for one in json.loads(say("batch events 1 --json"))]
     assert acts == [
         ("unknown", "submitted", None), ("kim", "paused", "dear"), ("kim", "resumed", None),
-        ("kim", "cancelled", None), ("kim", "retried", None), ("system", "ended", None),
+        ("kim", "resumed", None), ("kim", "cancelled", None), ("kim", "retried", None), ("system", "ended", None),
     ]  # fmt: skip
-    assert len(json.loads(say("batch events 1 --runs --json"))) == 8
+    assert len(json.loads(say("batch events 1 --runs --json"))) == 9
     assert "paused" in say("batch events 1") and "dear" in say("batch events 1")
 
 

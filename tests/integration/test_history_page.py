@@ -53,6 +53,18 @@ def test_there_are_twenty_questions_and_each_has_an_answer(demo: Engine) -> None
     assert empty == []
 
 
+def test_the_queries_of_the_other_pages_can_be_asked(demo: Engine) -> None:
+    pages = [path for path in DOCS.glob("*.md") if path.name != "history.md"]
+    queries = [
+        query
+        for path in pages
+        for query in re.findall(r"^```sql\n(.*?)^```", path.read_text("utf-8"), re.M | re.S)
+    ]
+    assert len(queries) >= 2
+    for query in queries:
+        history.query(demo, query)
+
+
 def test_the_demo_is_what_the_runner_could_have_left(demo: Engine) -> None:
     assert read_rows(demo, "SELECT * FROM lost_runs") == []
     loose = read_rows(

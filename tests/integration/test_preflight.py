@@ -81,6 +81,19 @@ def test_a_check_says_everything_and_submits_nothing(
     assert batches(database) == 0
 
 
+def test_a_file_without_a_question_does_not_pass_the_check(
+    call: Submit, fake: FakeOpenAI, tmp_path: Path
+) -> None:
+    (tmp_path / "q.csv").write_text('question,n\n"",1\n"",2\n')
+    result = call("--check", "--json")
+    said = json.loads(result.output)
+    assert result.exit_code == 1 and not said["ok"]
+    assert ["questions", "none of the 2 rows has one"] in [
+        [one["what"], one["says"]] for one in said["checks"]
+    ]
+    assert fake.requests == []
+
+
 def test_a_model_that_refuses_keeps_the_batch_from_being_submitted(
     call: Submit, fake: FakeOpenAI, database: Engine
 ) -> None:

@@ -115,7 +115,7 @@ def test_what_keeps_a_month(bench: Bench) -> None:
     control.pause(bench.engine, still, actor="kim")
     assert fates(bench)[JANUARY] == f"open: batch {still}"
     current = max(fates(bench))
-    assert fates(bench)[current] == "it is not over"
+    assert fates(bench)[current] == "the month is not over"
     for month in (JANUARY, FEBRUARY, current):
         with pytest.raises(Conflict, match=f"{month:%Y-%m} stays"):
             drop(bench, month)
@@ -170,7 +170,7 @@ def test_killed_in_the_middle_it_goes_on_from_there(bench: Bench, monkeypatch: p
             act()
     drop(bench, JANUARY)
     assert left(bench, batch) == {"events": 1}
-    assert fates(bench) == {max(fates(bench)): "it is not over"}
+    assert fates(bench) == {max(fates(bench)): "the month is not over"}
 
 
 def test_a_retry_at_the_same_moment_keeps_the_month_or_finds_it_gone(bench: Bench) -> None:
@@ -224,7 +224,7 @@ def test_an_archive_that_cannot_be_written_drops_nothing(bench: Bench, say: Say,
 def test_what_is_said_and_asked(bench: Bench, say: Say) -> None:
     ended(bench, JANUARY)
     shown = say("--before", "2026-06-01", "--dry-run")
-    assert "2026-01" in shown and "goes" in shown and "stays: it is not over" in shown
+    assert "2026-01" in shown and "goes" in shown and "stays: the month is not over" in shown
     with pytest.raises(NotConfirmed, match="1 month with 1 batch would go"):
         say("--before", "2026-06-01")
     assert "Nothing is old enough" in say("--before", "2026-01-10")

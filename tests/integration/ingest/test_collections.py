@@ -152,9 +152,16 @@ def test_delete_asks_and_a_worker_does_it(
 
 def test_delete_refuses_while_an_open_batch_was_planned_with_it(filled: Queue, engine: Engine) -> None:
     batch = submit(engine, "old")
-    refused = call("delete", "old", "--yes").exception
-    assert isinstance(refused, UsageError)
-    assert str(batch) in str(refused) and "--force" in str(refused)
+    for status in ("open", "paused"):
+        with transaction(engine) as session:
+            session.execute(
+                update(Batch)
+                .where(Batch.id == batch)
+                .values(status=status, pause_reason="x" if status == "paused" else None)
+            )
+        refused = call("delete", "old", "--yes").exception
+        assert isinstance(refused, UsageError)
+        assert str(batch) in str(refused) and "--force" in str(refused)
     assert call("delete", "old", "--yes", "--force").exit_code == 0
     other = submit(engine, "new")
     with transaction(engine) as session:

@@ -85,7 +85,7 @@ def test_a_key_that_is_missing_is_said_before_anything_is_asked(monkeypatch: pyt
 
     monkeypatch.setattr(preflight, "_ask_workers", asked)
     made = settings(models="openai", qdrant_url="http://q:6333")
-    found = preflight.look(None, made, make_plan(made, "crag"), [], thorough=True)  # type: ignore[arg-type]
+    found = preflight.look(None, made, make_plan(made, "crag"), None, thorough=True)  # type: ignore[arg-type]
     assert [check.what for check in found.bad] == ["keys"]
 
 
