@@ -29,7 +29,7 @@ from shared.tables import Batch, BatchRow, Run
 class Chosen:
     """Which ended runs of a batch: those that fit everything that is given. Raises UsageError.
 
-    `error_class`: the class of the error (`TransientError`) or its short word (`rate_limit`), as run and
+    `error_class`: the class of the error (`TransientError`) or its short word (`rate_limited`), as run and
     history name them. `node`: at which they ended. `since`: they ended then or later.
     """
 
@@ -129,7 +129,8 @@ def retry(
         }
         count = session.scalar(text(f"SELECT count(*) {_CHOSEN}"), values) or 0
         if not count:
-            raise Conflict(f"There is nothing to retry: no run of batch {batch_id} is {chosen}.")
+            there = _failures(session, batch_id) if chosen.error_class or chosen.node else ""
+            raise Conflict(f"There is nothing to retry: no run of batch {batch_id} is {chosen}.{there}")
         if dry_run:
             return Done(batch_id, EventAction.RETRIED, batch.status, False, runs=count)
         values |= {"from_failed_node": from_failed_node, "actor": clean_text(actor)}
@@ -143,6 +144,17 @@ def retry(
         detail["from"] = "failed node" if from_failed_node else "start"
         add_event(session, batch_id, EventAction.RETRIED, actor, reason, detail=detail)
         return Done(batch_id, EventAction.RETRIED, batch.status, True, runs=runs)
+
+
+def _failures(session: Session, batch_id: int) -> str:
+    """Which words would have found something."""
+    query = """
+    SELECT left(split_part(error, ': ', 1), 40) AS node, left(split_part(error, ': ', 2), 40) AS word, count(*) AS runs
+      FROM runs WHERE batch_id = :b AND status = 'failed' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 8
+    """
+    found = session.execute(text(query), {"b": batch_id}).all()
+    named = ", ".join(f"{row.word} at {row.node} ({row.runs})" for row in found)
+    return f" Those that failed: {named}." if named else ""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def retry(
     ] = None,
     error_class: Annotated[
         str | None,
-        typer.Option(help="Only this error: its short word or class in the history, e.g. rate_limit."),
+        typer.Option(help="Only this error: its short word or class in the history, e.g. rate_limited."),
     ] = None,
     node: Annotated[str | None, typer.Option(help="Only runs that ended at this node.")] = None,
     since: Annotated[

@@ -261,3 +261,15 @@ def test_the_licence_is_the_one_that_is_declared() -> None:
     assert "Apache License" in text
     assert "END OF TERMS AND CONDITIONS" in text
     assert 'license = "Apache-2.0"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_every_short_word_of_an_error_is_told() -> None:
+    page = (ROOT / "docs" / "control.md").read_text(encoding="utf-8")
+    sources = [
+        path.read_text(encoding="utf-8")
+        for name in ("shared", "workers")
+        for path in (ROOT / name).rglob("*.py")
+    ]
+    words = {word for source in sources for word in re.findall(r"\bcode=\"([a-z_]+)\"", source)}
+    assert len(words) > 10
+    assert {word for word in words if f"`{word}`" not in page} == set()

@@ -286,6 +286,8 @@ def test_which_runs_are_retried(bench: Bench, fan: Fan) -> None:
     assert count(since=now - timedelta(days=3)) == 1 and count(since=now - timedelta(days=1)) == 0
     with pytest.raises(Conflict, match=f"nothing to retry: no run of batch {batch} is gave up, at node item"):
         retry(bench, first, Chosen(("gave_up",), node="item"))
+    with pytest.raises(Conflict, match=r"with error rate_limit\. Those that failed: quota at item \(1\)\."):
+        rework.retry(bench.engine, batch, Chosen(error_class="rate_limit"), actor="kim")
     assert bench.run_row(first).status == "failed", "only counted"
     assert bench.rows("SELECT * FROM events WHERE action = 'retried'") == []
 
