@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shared import history
 from shared.db import transaction
 from tests.integration.runner.bench import Bench
 from tests.integration.runner.test_ledger import OPENAI, WEB, Counted
@@ -162,6 +164,12 @@ def test_their_places_in_the_window_are_filled_at_once(make_bench: MakeBench) ->
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reuse.md").read_text(encoding="utf-8")
 
 
+def asked(bench: Bench, query: str) -> list[Any]:
+    """As `cragline sql` asks it: of the views, by the names of their columns."""
+    found = history.query(bench.engine, query)
+    return [SimpleNamespace(**dict(zip(found.columns, row, strict=True))) for row in found.rows]
+
+
 def test_the_queries_of_the_handbook_say_what_was_taken_over(bench: Bench) -> None:
     taken, grades = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.M | re.S)
     first, second = bench.start(), bench.start(question="And what else?")
@@ -171,16 +179,16 @@ def test_the_queries_of_the_handbook_say_what_was_taken_over(bench: Bench) -> No
             ledger.call(OPENAI, Counted("x"))
             ledger.call(WEB, Counted([]))
             ledger.write_buffered(session)
-    saved = {row.what: row.saved_usd for row in bench.rows(taken)}
+    saved = {row.what: row.saved_usd for row in asked(bench, taken)}
     assert set(saved) == {"call of query_rewriter", "web search"}
     assert saved["call of query_rewriter"] == bench.one("SELECT sum(saved_usd) AS s FROM model_calls").s > 0
     for run in (first, second):
         bench.lose(run)
     bench.heal()
     again = answered(bench)
-    (whole,) = bench.rows(taken)
+    (whole,) = asked(bench, taken)
     assert (whole.what, whole.times) == ("whole run", 1)
     assert whole.saved_usd == sum(saved.values()), "what the first run had paid"
-    rows = bench.rows(grades)
+    rows = asked(bench, grades)
     assert {(row.run_id, row.reused_from, row.label) for row in rows} == {(again, first, "relevant")}
     assert len(rows) == 3
