@@ -107,6 +107,8 @@ def admit(engine: Engine, settings: Settings) -> list[Publication]:
             left = room - len(publications)
             values = {"room": left, "window": settings.window, "pipelines": sorted(adapters())}
             found = session.execute(_NEXT, values).all()
+            if not found:  # as at most ticks
+                break
             batch_ids = {row.batch_id for row in found}
             plans = _plans(session, batch_ids)
             ids = [row.id for row in found if row.batch_id in plans]

@@ -31,16 +31,12 @@ _LEFT = 60.0  # seconds until a run is looked at again that nothing could be don
 def spare_the_living(engine: Engine, settings: Settings) -> int:
     """After a time in which nobody reconciled, prolong the leases that could not be renewed either, as Postgres or
     the whole machine was away: whoever lives renews them now, and the others are lost a little later."""
-    values = {"name": heartbeats.RECONCILER, "lease": settings.lease_seconds}
     with transaction(engine) as session:
-        if session.execute(text(_AFTER_A_GAP), values).first() is None:
+        if not heartbeats.note_after_a_gap(session, heartbeats.RECONCILER, settings.lease_seconds):
             return 0
         return len(session.execute(text(_PROLONG), {"more": 2 * settings.heartbeat_seconds}).all())
 
 
-_AFTER_A_GAP = """
-UPDATE heartbeats SET at = now() WHERE name = :name AND at < now() - make_interval(secs => :lease) RETURNING name
-"""
 _PROLONG = """
 UPDATE claims SET lease_until = now() + make_interval(secs => :more)
   FROM (SELECT run_id, step, branch FROM claims

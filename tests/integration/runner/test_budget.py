@@ -256,7 +256,6 @@ def test_a_worker_that_was_only_thought_lost_settles_what_its_call_did_cost(benc
 
     def slow() -> CallResult:
         bench.lose(won.run_id)
-
         reconcile.take_back_lost(bench.engine)
         assert reservations.count_left_behind(bench.engine) == 1
         return paid(1000, 0)
